@@ -65,17 +65,18 @@ def find_rises(collectives: Collectives, total_ns: Floats, view: RunView) -> Ris
         with np.errstate(divide="ignore", invalid="ignore"):
             rise = _jump(np.log(typical), pace)
         row = len(total_ns) // 2 if rise is None else rise.row
-        own = {column: _rose(total_ns[:, column], row) for column in columns.tolist()}
+        own = dict(zip(columns.tolist(), _rose(total_ns[:, columns], row).tolist(), strict=True))
         if rise is not None:
             found.update({column: rise for column, ratio in own.items() if ratio >= np.sqrt(rise.ratio)})
         moved.update(found, (column for column, ratio in own.items() if ratio >= MIN_RATIO))
     return Rises(slow=found, moved=moved)
 
 
-def _rose(total_ns: Floats, row: int) -> float:
-    """Factor by which a group is slower from ``row`` on. 0 if one side has no collective."""
-    before, after = (float(medians(part, axis=0)) for part in (total_ns[:row], total_ns[row:]))
-    return after / before if before > 0 and after > 0 else 0.0
+def _rose(total_ns: Floats, row: int) -> Floats:
+    """Factor by which each group is slower from ``row`` on. 0 if one side has no collective."""
+    before, after = (medians(part, axis=0) for part in (total_ns[:row], total_ns[row:]))
+    known = (before > 0) & (after > 0)
+    return np.divide(after, before, out=np.zeros(before.shape), where=known)
 
 
 def _pace_of_compute(view: RunView) -> Floats:

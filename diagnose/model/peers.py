@@ -51,8 +51,8 @@ def peer_median(ns: Floats, group_of_rank: Ints) -> Floats:
         if len(members) > SMALL_GROUP:
             expected[:, members] = medians(ns[:, members], axis=1)[:, None]
             continue
-        for rank in members:
-            expected[:, rank] = medians(ns[:, members[members != rank]], axis=1)
+        others = np.array([members[members != rank] for rank in members])  # [members, members - 1]
+        expected[:, members] = medians(ns[:, others], axis=2)
     return expected
 
 

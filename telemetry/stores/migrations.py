@@ -2,7 +2,7 @@
 
     0001 --> 0002 --> ... --> newest --> views, recreated when their text has changed
       each: its statements, then a row in `migrations`; the views have number 0
-    a new embedded store: `after_0013.sql` --> 0014 --> ... --> newest --> views
+    a new embedded store: `after_0015.sql` --> 0016 --> ... --> newest --> views
 
 Migrations only go forward and only add, so a collector of the previous version can keep running. Any statement may be
 repeated. So a process can repeat a migration that was interrupted, or that another collector runs at the same time.
@@ -25,8 +25,8 @@ from telemetry.stores.cluster import Version, clustered, parse_version, statemen
 
 SCHEMA = Path(__file__).with_name("schema")
 VIEWS = SCHEMA / "views.sql"
-AFTER = SCHEMA / "after_0013.sql"
-LAST_IN_AFTER = 13
+AFTER = SCHEMA / "after_0015.sql"
+LAST_IN_AFTER = 15
 """Number of the last script whose changes are in the tables of :data:`AFTER`."""
 PAUSES_S = (0.1, 0.3, 0.9, 0.0)
 """Pauses after failed attempts of a statement: another collector may run the same statement. After the attempt with a

@@ -2,7 +2,7 @@
 
 import pytest
 
-SEEDS_IN_EVERY_RUN = 3
+SEEDS_IN_EVERY_RUN = 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -170,11 +170,11 @@ def _side(
 
 
 def made_large_view() -> RunView:
-    """12,288 ranks, 20 steps, 8 occurrences of every stage."""
+    """12,288 ranks, 20 steps, 2 occurrences of every stage."""
     topology = Topology(dp=192, pp=8, tp=8)
     view = make_collective_view(topology, num_steps=20, ranks_a_host=8)
 
-    def eightfold(one: Operations) -> Operations:
-        return one.changed(lambda values: np.repeat(values[:, :1], 8, axis=1))
+    def twofold(one: Operations) -> Operations:
+        return one.changed(lambda values: np.repeat(values[:, :1], 2, axis=1))
 
-    return replace(view, operations={stage: eightfold(one) for stage, one in view.operations.items()})
+    return replace(view, operations={stage: twofold(one) for stage, one in view.operations.items()})

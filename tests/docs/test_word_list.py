@@ -16,6 +16,8 @@ LISTED = [
     if " -> " in line and not line.startswith("#")
 ]
 ANY_LISTED = re.compile("|".join(rf"\b(?:{word})\b" for word, _ in LISTED), re.IGNORECASE)
+JOINTS = re.compile(r"""["']\s*\w*["']""")
+"""Between two parts of a string."""
 SPARED = ("CHANGELOG",)
 """Old entries of the changelog keep their words."""
 PAGES = {page: text for page, text in pages().items() if not page.startswith(SPARED)}
@@ -34,7 +36,9 @@ def test_the_help_of_a_command_has_no_listed_word(name: str) -> None:
 @pytest.mark.parametrize("package", ["rankscope", "telemetry", "trainer", "diagnose", "ui"])
 def test_the_messages_of_a_package_have_no_listed_word(package: str) -> None:
     for path in sorted((ROOT / package).rglob("*.py")):
-        assert not list(found("\n".join(messages_in(path.read_text())))), path
+        source = path.read_text()
+        if ANY_LISTED.search(JOINTS.sub("", source)):  # parsing all files takes much longer
+            assert not list(found("\n".join(messages_in(source)))), path
 
 
 def test_the_files_of_a_deployment_have_no_listed_word() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.deadline import until
-from tests.gpu.__main__ import CHECKS, ROOT, Check, run
+from tests.gpu.__main__ import CHECKS, ROOT, Check, main, run
 from tests.gpu.nccl_hang import what_is_wrong
 from tests.gpu.nccl_timing import WARM_UP, compared, durations_of
 from tests.gpu.outcome import MARK, Outcome, outcome_of, report, write_report
@@ -31,14 +31,18 @@ for name in {[check.module for check in CHECKS]}:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_command_fails_with_a_hint_and_writes_no_report_without_a_gpu(tmp_path: Path) -> None:
-    told = subprocess.run(
-        ["make", "gpu", f"OUT={tmp_path / 'out'}", f"PYTHON={sys.executable}"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert told.returncode == 2
-    assert "sees no CUDA device\n\nhint: run it on a machine with an NVIDIA GPU" in told.stderr
+def test_command_fails_with_a_hint_and_writes_no_report_without_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--out", str(tmp_path / "out")]) == 2
+    assert "sees no CUDA device\n\nhint: run it on a machine with an NVIDIA GPU" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_make_gpu_runs_the_checks_with_the_given_interpreter_and_folder() -> None:
+    words = ["make", "--dry-run", "--no-print-directory", "gpu", "OUT=/some/out", "PYTHON=/some/python"]
+    told = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout == "/some/python -m tests.gpu --out /some/out\n"
 
 
 def test_gpu_checks_import_without_the_packages_of_the_store() -> None:

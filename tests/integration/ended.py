@@ -5,6 +5,7 @@ A command and all processes that it starts have a mark in their environment. The
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -105,10 +106,9 @@ def children(pid: int) -> list[int]:
 
 
 def shared_memory_of(pid: int) -> set[str]:
-    """Files under /dev/shm that the process has mapped."""
+    """Files in /dev/shm that the process has mapped, without those in folders: temporary files may lie there."""
     with suppress(OSError):
-        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-        return {line[line.index("/dev/shm/") :] for line in lines if "/dev/shm/" in line and "(deleted)" not in line}
+        return set(re.findall(r" (/dev/shm/[^/\n]+)(?<! \(deleted\))$", Path(f"/proc/{pid}/maps").read_text(), re.M))
     return set()
 
 

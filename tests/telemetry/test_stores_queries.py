@@ -175,16 +175,12 @@ def fill(store: Store) -> None:
         {"rank": 0, "seq": 1, "at_ns": 20, "name": "gc"},
     ]
     insert(store, "marks", made("marks", marks), **RUN)
-    texts = [
-        (100, "state", "old"),
-        (300, "state", "new 100%"),
-        (300, "stack", "here"),
-        (400, "stack", ""),
-        (5, "log", "x"),
-    ]
-    for at_ns, kind, body in texts:
-        row = {"rank": 1, "at_ns": at_ns, "kind": kind, "body": body}
-        insert(store, "evidence", made("evidence", [row]), **RUN)
+    for texts in (
+        [(100, "state", "old"), (300, "stack", "here"), (5, "log", "x")],
+        [(300, "state", "new 100%"), (400, "stack", "")],
+    ):
+        evidence = [{"rank": 1, "at_ns": at_ns, "kind": kind, "body": body} for at_ns, kind, body in texts]
+        insert(store, "evidence", made("evidence", evidence), **RUN)
     for at_ns in (100, 200, 300):
         beat = {"beat_ns": at_ns, "step": at_ns, "alive": 1, "recorded": at_ns}
         beats = [{**beat, "rank": rank, "at_ns": at_ns + rank} for rank in (0, 1)]
@@ -201,18 +197,20 @@ def fill(store: Store) -> None:
 
 
 def _fill_alerts(store: Store) -> None:
-    told = [
+    first = [
         ("ab", 5, 10, "pending", "first"),
-        ("ab", 5, 20, "firing", "naïve; 'quoted' 100%"),
         ("ab", 1, 4, "resolved", "earlier"),
         ("cd", 6, 10, "pending", "was"),
-        ("cd", 6, 30, "dropped", "was"),
         ("", 0, 7, "looked", ""),
+    ]
+    later = [
+        ("ab", 5, 20, "firing", "naïve; 'quoted' 100%"),
+        ("cd", 6, 30, "dropped", "was"),
         ("", 0, 9, "looked", ""),
     ]
-    for fingerprint, began_ns, at_ns, phase, body in told:
-        row = {"fingerprint": fingerprint, "began_ns": began_ns, "at_ns": at_ns, "phase": phase, "body": body}
-        insert(store, "alerts", made("alerts", [row]), **RUN)
+    names = ("fingerprint", "began_ns", "at_ns", "phase", "body")
+    for rows in (first, later):
+        insert(store, "alerts", made("alerts", (dict(zip(names, row, strict=True)) for row in rows)), **RUN)
 
 
 def _fill_findings(store: Store) -> None:
@@ -232,21 +230,14 @@ def _fill_findings(store: Store) -> None:
         ("ef", 8, 33, "5", "acknowledge", 0),
         ("ef", 9, 33, "6", "reopen", 0),
     ]
+    names = ("fingerprint", "raised_ns", "at_ns", "state", "severity", "hosts")
+    alike = {"kind": "nic-flap", "onset_step": -1, "summary": "naïve; 100%"}
+    findings = [alike | dict(zip(names, values, strict=True)) for values in changes]
+    names = ("fingerprint", "raised_ns", "at_ns", "action_id", "action", "until_ns")
+    actions = [{"who": "it's", "text": "\\"} | dict(zip(names, values, strict=True)) for values in acted]
     for _ in range(2):
-        for fingerprint, raised_ns, at_ns, state, severity, hosts in changes:
-            row = {"fingerprint": fingerprint, "raised_ns": raised_ns, "at_ns": at_ns, "state": state}
-            more = {
-                "severity": severity,
-                "hosts": hosts,
-                "kind": "nic-flap",
-                "onset_step": -1,
-                "summary": "naïve; 100%",
-            }
-            insert(store, "findings", made("findings", [row | more]), **RUN)
-        for fingerprint, raised_ns, at_ns, action_id, action, until_ns in acted:
-            key = {"fingerprint": fingerprint, "raised_ns": raised_ns, "at_ns": at_ns, "action_id": action_id}
-            row = {**key, "action": action, "who": "it's", "text": "\\", "until_ns": until_ns}
-            insert(store, "finding_actions", pa.Table.from_pylist([row], schema=FINDING_ACTIONS), **RUN)
+        insert(store, "findings", made("findings", findings), **RUN)
+        insert(store, "finding_actions", pa.Table.from_pylist(actions, schema=FINDING_ACTIONS), **RUN)
 
 
 def _fill_annotations(store: Store) -> None:
@@ -262,10 +253,10 @@ def _fill_annotations(store: Store) -> None:
         ("", "view", "start", 8, "8", "set"),
     ]
     names = ("run_id", "kind", "name", "at_ns", "annotation_id", "edit")
+    alike = {"who": "Ada", "text": "naïve; 'quoted' 100%"}
+    annotations = [alike | dict(zip(names, values, strict=True)) for values in rows]
     for _ in range(2):
-        for values in rows:
-            row = {**dict(zip(names, values, strict=True)), "who": "Ada", "text": "naïve; 'quoted' 100%"}
-            store.insert("annotations", pa.Table.from_pylist([row], schema=ANNOTATIONS))
+        store.insert("annotations", pa.Table.from_pylist(annotations, schema=ANNOTATIONS))
 
 
 def _fill_profiles(store: Store) -> None:

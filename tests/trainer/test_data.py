@@ -36,6 +36,18 @@ def test_text_files_of_a_folder_are_read_in_path_order_and_other_files_are_skipp
     assert load_tokens(DataConfig(path=tmp_path), vocab_size=256).tobytes() == b"a.py\nb.txt"
 
 
+def test_text_files_of_inner_folders_are_read_at_the_place_of_their_folder_without_installed_packages(
+    tmp_path: Path,
+) -> None:
+    names = ["b/d.txt", "b/c/a.py", "a.py", "b.txt", "c.md", "site-packages/a.py", "b/dist-packages/a.py", "b/z"]
+    for path in (tmp_path / name for name in names):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(path.relative_to(tmp_path)))
+    (tmp_path / "linked").symlink_to(tmp_path / "b")
+    expected = b"a.py\nb/c/a.py\nb/d.txt\nb.txt\nc.md"
+    assert load_tokens(DataConfig(path=tmp_path), vocab_size=256).tobytes() == expected
+
+
 def test_token_file_is_mapped_into_memory(tmp_path: Path) -> None:
     np.arange(1000, dtype="<u2").tofile(tmp_path / "tokens.bin")
     tokens = load_tokens(DataConfig(path=tmp_path / "tokens.bin"), vocab_size=1000)

@@ -21,6 +21,8 @@ from trainer.config import DataConfig
 
 Text = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 TEXT_SUFFIXES = frozenset({".c", ".csv", ".h", ".html", ".js", ".json", ".md", ".py", ".rst", ".txt"})
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Installed packages lie in the folder of the standard library, and differ between machines."""
 BYTE_VOCAB = 256
 TOKEN_BYTES = 2
 
@@ -121,9 +123,19 @@ def _bytes_of(path: Path, max_bytes: int) -> Text:
 
 
 def _text_files(folder: Path) -> Iterator[Path]:
-    """The text files of a folder in order of their paths, without installed packages. Those lie in the folder of the
-    standard library, and differ by machine."""
-    for file in sorted(folder.rglob("*"), key=lambda file: file.relative_to(folder).parts):
-        installed = {"site-packages", "dist-packages"}.intersection(file.relative_to(folder).parts)
-        if file.suffix in TEXT_SUFFIXES and not installed and file.is_file():
-            yield file
+    """The text files of a folder in order of their paths, without installed packages: those differ by machine.
+
+    Unreadable folders are skipped. A folder is read when its first file is needed.
+    """
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except PermissionError:
+        return
+    for entry in entries:
+        path = folder / entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in INSTALLED:
+                yield from _text_files(path)
+        elif path.suffix in TEXT_SUFFIXES and entry.is_file():
+            yield path

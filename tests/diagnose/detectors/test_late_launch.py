@@ -8,7 +8,7 @@ from diagnose.findings import Kind, Role, Severity
 from diagnose.model.view import Basis, RunView, Work
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from tests.diagnose.made_collectives import GRIDS, Delays, Floats, as_operations, made_large_view, make_collective_view
+from tests.diagnose.made_collectives import GRIDS, Delays, Floats, as_operations, make_collective_view
 from tests.diagnose.over_seeds import over_seeds
 
 SMALL, MIDDLE, FLAT, NO_TP = GRIDS
@@ -282,7 +282,3 @@ def test_job_without_replicas_yields_nothing(topology: Topology) -> None:
 def test_five_steps_are_too_few_to_name_a_rank() -> None:
     delays = Delays(before_launch=of_rank(SMALL, 5, 80e6, num_steps=5))
     assert detect_late_launch(make_collective_view(SMALL, delays=delays, num_steps=5)) == []
-
-
-def test_twelve_thousand_healthy_ranks_yield_nothing() -> None:
-    assert detect_late_launch(made_large_view()) == []

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from diagnose.detectors.late_launch import detect_late_launch
 from diagnose.detectors.slow_link import detect_slow_link
 from diagnose.findings import Basis, Kind, Role, Severity
 from telemetry.topology import Topology
@@ -241,8 +242,10 @@ def test_five_steps_are_too_few_to_name_a_rank() -> None:
     assert detect_slow_link(make_collective_view(SMALL, slow_groups=faults, num_steps=5)) == []
 
 
-def test_twelve_thousand_healthy_ranks_yield_nothing() -> None:
-    assert detect_slow_link(made_large_view()) == []
+def test_twelve_thousand_healthy_ranks_yield_no_slow_link_and_no_late_launch() -> None:
+    view = made_large_view()
+    assert detect_slow_link(view) == []
+    assert detect_late_launch(view) == []
 
 
 @pytest.mark.parametrize("host", range(4))

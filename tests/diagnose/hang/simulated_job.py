@@ -9,7 +9,6 @@ the same one, a transfer when both sides do.
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -85,10 +84,14 @@ class SimulatedRank:
     issued: list[Issued] = field(default_factory=list)
     stopped: bool = False
     counts: Counter[Key] = field(default_factory=Counter)
+    num_ended: int = 0
+    """All operations before this index of ``issued`` have ended."""
 
     @property
-    def unended(self) -> Iterator[Issued]:
-        return (one for one in self.issued if not one.ended_ns)
+    def unended(self) -> list[Issued]:
+        while self.num_ended < len(self.issued) and self.issued[self.num_ended].ended_ns:
+            self.num_ended += 1
+        return [one for one in self.issued[self.num_ended :] if not one.ended_ns]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -151,9 +154,11 @@ class SimulatedJob:
         return self._begin(one, action)
 
     def _has_trouble(self, one: SimulatedRank, trouble: Trouble) -> bool:
-        comes = Fault(rank=one.rank, trouble=trouble, at=one.at) in self.faults
-        self.troubled |= {one.rank} if comes else set()
-        return comes
+        for fault in self.faults:
+            if fault.rank == one.rank and fault.at == one.at and fault.trouble is trouble:
+                self.troubled.add(one.rank)
+                return True
+        return False
 
     def _wake(self, one: SimulatedRank) -> bool:
         if one.waits_for is None or not one.waits_for.ended_ns:
@@ -164,7 +169,7 @@ class SimulatedJob:
 
     def _await(self, one: SimulatedRank, action: Await) -> bool:
         if action.index is None:
-            one.waits_for = next(one.unended, None)
+            one.waits_for = next(iter(one.unended), None)
         elif self.backend is Backend.GLOO:  # else the device waits, not the host
             one.waits_for = next((issued for issued in one.unended if issued.at == action.index), None)
         one.at += one.waits_for is None
@@ -172,7 +177,8 @@ class SimulatedJob:
 
     def _begin(self, one: SimulatedRank, operation: Operation) -> bool:
         is_ahead = self.backend is Backend.NCCL
-        if is_ahead and sum(not issued.ended_ns for issued in one.issued[-WINDOW * self.lead :]) >= self.lead:
+        oldest = max(one.num_ended, len(one.issued) - WINDOW * self.lead)
+        if is_ahead and len([True for issued in one.issued[oldest:] if not issued.ended_ns]) >= self.lead:
             return False
         issued = self._issue(one, operation)
         if is_ahead:
@@ -234,12 +240,11 @@ class SimulatedJob:
         return moved
 
     def _device_stops(self, one: SimulatedRank, issued: Issued) -> bool:
-        stops = any(
-            fault.trouble is Trouble.DEVICE_STOPS and fault.rank == one.rank and fault.at <= issued.at
-            for fault in self.faults
-        )
-        self.troubled |= {one.rank} if stops else set()
-        return stops
+        for fault in self.faults:
+            if fault.rank == one.rank and fault.at <= issued.at and fault.trouble is Trouble.DEVICE_STOPS:
+                self.troubled.add(one.rank)
+                return True
+        return False
 
 
 def simulated_job(seed: int, backend: Backend, trouble: Trouble) -> SimulatedJob:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.telemetry.claims_model import play
 
-SCHEDULES = 60
+SCHEDULES = 30
 """Enough: each missing part of the protocol is detected within 13 schedules."""
 
 

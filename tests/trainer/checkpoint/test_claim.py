@@ -3,7 +3,6 @@
 import fcntl
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +17,7 @@ from trainer.checkpoint.claim import claimed
 from trainer.checkpoint.folder import ABOUT_NAME, LOCK_NAME, complete_name, complete_steps
 from trainer.config import ModelConfig, ParallelConfig, TrainConfig
 from ui.cli.commands.train import TrainOptions
-from ui.cli.train import train
+from ui.cli.train import options_from, train
 
 CONFIG = TrainConfig()
 
@@ -129,14 +128,14 @@ def test_full_disk_is_reported_with_a_hint(tmp_path: Path) -> None:
     assert "free space there" in raised.value.hint
 
 
-def test_checkpoints_of_another_training_end_the_command_with_status_2_and_no_traceback(tmp_path: Path) -> None:
+def test_command_rejects_checkpoints_of_another_training_with_status_2(tmp_path: Path) -> None:
     complete(tmp_path / "root", 1)
-    command = [sys.executable, "-m", "ui.cli", "train", "--dp", "1", "--pp", "1", "--tp", "1", "--seed", "1"]
     places = ["--out", str(tmp_path / "out"), "--checkpoints", str(tmp_path / "root")]
-    done = subprocess.run([*command, *places], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2, done.stderr
-    assert "the checkpoints in" in done.stderr
-    assert "Traceback" not in done.stderr
+    options = options_from(["--dp", "1", "--pp", "1", "--tp", "1", "--seed", "1", *places])
+    with pytest.raises(UsageError, match="the checkpoints in") as raised:
+        train(options)
+    assert raised.value.exit_status == 2
+    assert not list((tmp_path / "out").glob("logs/*"))
 
 
 @pytest.mark.parametrize("given", [{"keep": 3}, {"checkpoint_every": 5}])

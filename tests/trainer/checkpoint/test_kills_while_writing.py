@@ -8,7 +8,7 @@ from tests.trainer.checkpoint.killed_writer import make_checkpoints, make_state,
 from trainer.checkpoint.folder import complete_steps, make_root
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [4, pytest.param(200, marks=pytest.mark.long)])
 def test_the_newest_complete_checkpoint_loads_whenever_its_writer_is_killed(count: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.trainer.checkpoint.killed_writer", str(tmp_path / "checkpoints")]
     done = subprocess.run([*command, "--count", str(count)], capture_output=True, text=True, timeout=60 + 2 * count)

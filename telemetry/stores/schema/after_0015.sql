@@ -1,5 +1,5 @@
--- The tables as scripts 1 to 13 leave them. A new embedded store is created from this file in a fifth of the processor
--- time of the scripts. Script 14 and later ones run after it. This file is not changed when a script is added.
+-- The tables as scripts 1 to 15 leave them. A new embedded store is created from this file in a fifth of the processor
+-- time of the scripts. Script 16 and later ones run after it. This file is not changed when a script is added.
 
 CREATE TABLE IF NOT EXISTS spans
 (
@@ -489,4 +489,69 @@ CREATE TABLE IF NOT EXISTS profile_parts
 ENGINE = ReplacingMergeTree
 PARTITION BY toYYYYMM(inserted_on)
 ORDER BY (run_id, attempt, profile_id, rank, part)
+SETTINGS index_granularity = 8192, old_parts_lifetime = 480;
+
+CREATE TABLE IF NOT EXISTS findings
+(
+    run_id LowCardinality(String),
+    attempt UInt32,
+    fingerprint String,
+    raised_ns Int64,
+    at_ns Int64,
+    state LowCardinality(String),
+    kind LowCardinality(String),
+    severity LowCardinality(String),
+    onset_step Int64,
+    onset_ns Int64,
+    onset_exact UInt8,
+    hosts String CODEC(ZSTD(1)),
+    ranks String CODEC(ZSTD(1)),
+    device String CODEC(ZSTD(1)),
+    stage LowCardinality(String),
+    summary String CODEC(ZSTD(1)),
+    next_step String CODEC(ZSTD(1)),
+    seconds_lost Float64,
+    basis LowCardinality(String),
+    cause String,
+    inserted_on Date DEFAULT today()
+)
+ENGINE = ReplacingMergeTree
+PARTITION BY toYYYYMM(inserted_on)
+ORDER BY (run_id, attempt, fingerprint, raised_ns, at_ns, state)
+TTL inserted_on + toIntervalDay(365)
+SETTINGS index_granularity = 8192, old_parts_lifetime = 480, ttl_only_drop_parts = 1, materialize_ttl_recalculate_only = 1;
+
+CREATE TABLE IF NOT EXISTS finding_actions
+(
+    run_id LowCardinality(String),
+    attempt UInt32,
+    fingerprint String,
+    raised_ns Int64,
+    at_ns Int64,
+    action_id String,
+    action LowCardinality(String),
+    who String CODEC(ZSTD(1)),
+    text String CODEC(ZSTD(1)),
+    until_ns Int64,
+    inserted_on Date DEFAULT today()
+)
+ENGINE = ReplacingMergeTree
+PARTITION BY toYYYYMM(inserted_on)
+ORDER BY (run_id, attempt, fingerprint, raised_ns, at_ns, action_id)
+TTL inserted_on + toIntervalDay(365)
+SETTINGS index_granularity = 8192, old_parts_lifetime = 480, ttl_only_drop_parts = 1, materialize_ttl_recalculate_only = 1;
+
+CREATE TABLE IF NOT EXISTS annotations
+(
+    run_id LowCardinality(String),
+    kind LowCardinality(String),
+    name String,
+    at_ns Int64,
+    annotation_id String,
+    edit LowCardinality(String),
+    who String CODEC(ZSTD(1)),
+    text String CODEC(ZSTD(1))
+)
+ENGINE = ReplacingMergeTree
+ORDER BY (run_id, kind, name, at_ns, annotation_id)
 SETTINGS index_granularity = 8192, old_parts_lifetime = 480
