@@ -97,6 +97,6 @@ def test_inserts_do_not_change_the_reference_count_of_none(embedded: EmbeddedSto
     run = SyntheticRun(run_id="mine")
     run.introduce(embedded)
     before = sys.getrefcount(None)
-    for _ in range(100):
+    for _ in range(40):
         run.introduce(embedded)
     assert abs(sys.getrefcount(None) - before) < 20

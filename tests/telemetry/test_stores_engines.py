@@ -1,7 +1,5 @@
 """What every store guarantees besides its answers: atomic inserts, reconnection and clear errors."""
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer, running_server
 from tests.deadline import until
+from tests.forkserver import Program
 from tests.telemetry.made_rows import insert, made, numbered_spans
 
 MANY = 400_000
@@ -114,14 +113,13 @@ def test_current_engine_has_codecs_and_the_opentelemetry_view(embedded: Embedded
 # A process can open only one folder, so each of these tests opens it in a separate process.
 
 KEEP = """
-import sys
-from pathlib import Path
+import signal, sys
 from telemetry.stores.open import open_store
 from tests.telemetry.made_rows import insert, numbered_spans
 store = open_store("embedded:" + sys.argv[1])
 insert(store, "spans", numbered_spans(0, 7))
 print(store.query("SELECT count() AS n FROM spans")["n"][0].as_py(), flush=True)
-sys.stdin.read()
+signal.pause()
 """
 TRY = """
 import sys
@@ -135,37 +133,35 @@ except RankscopeError as error:
 """
 
 
-def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, str(folder)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def refusal(folder: Path, output: Path) -> tuple[int, str]:
+    """Exit status and output of a process that opens the folder."""
+    return Program(["-c", TRY, str(folder)], output).wait(60), output.read_text()
+
+
+def keep_open(folder: Path, output: Path, printed: str) -> Program:
+    """A process that has the folder open, after it printed this."""
+    owner = Program(["-c", KEEP, str(folder)], output)
+    until(lambda: output.exists() and output.read_text() == printed, what="the owner")
+    return owner
 
 
 def test_embedded_folder_has_one_owner_and_keeps_its_rows_when_the_owner_is_killed(tmp_path: Path) -> None:
-    folder = tmp_path / "store"
-    owner = subprocess.Popen(
-        [sys.executable, "-c", KEEP, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == "7\n"
-        second = run_python(TRY, folder)
-        assert second.returncode == 3
-        assert "hint: use the collector that holds it" in second.stderr
-        owner.kill()
-    assert run_python(KEEP, folder).stdout == "14\n"
+    owner = keep_open(tmp_path / "store", tmp_path / "owner", "7\n")
+    status, error = refusal(tmp_path / "store", tmp_path / "second")
+    assert status == 3
+    assert "hint: use the collector that holds it" in error
+    owner.kill()
+    owner.wait(60)
+    next_owner = keep_open(tmp_path / "store", tmp_path / "next owner", "14\n")
+    next_owner.kill()
+    next_owner.wait(60)
 
 
 def test_embedded_folder_that_cannot_be_created_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    refused = run_python(TRY, tmp_path / "file" / "store")
-    assert refused.returncode == 2
-    assert "hint: use a writable folder" in refused.stderr
+    status, error = refusal(tmp_path / "file" / "store", tmp_path / "output")
+    assert status == 2
+    assert "hint: use a writable folder" in error
 
 
 @pytest.mark.parametrize(

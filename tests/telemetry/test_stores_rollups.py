@@ -105,7 +105,7 @@ def test_answers_are_the_same_before_and_after_roll_ups_are_built() -> None:
     store.migrate()
     for rollup in ROLLUPS:
         store._execute(f"ALTER TABLE spans DROP PROJECTION {rollup}")
-    for block in JOB.blocks(40):
+    for block in MadeJob(num_ranks=16, num_steps=110, slow_rank=9).blocks(40):
         insert(store, "spans", block, **RUN)
     before = [StoreReader(store).read(query) for query in queries]
     assert "by_" not in plan_of(store, StragglerScan(**WIDE))

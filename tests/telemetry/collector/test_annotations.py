@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from telemetry.annotations import MAX_ADDRESS, MAX_TAGS, Edit, Kind
-from telemetry.collector.annotations import AnnotationLog
+from telemetry.collector.annotations import MOST, AnnotationLog
 from telemetry.errors import UsageError
 from telemetry.finding_log import MAX_TEXT
 from telemetry.stores.embedded import EmbeddedStore
@@ -71,12 +71,15 @@ def test_newest_row_of_a_tag_is_valid_also_if_the_clock_of_the_collector_was_set
         AnnotationLog(store=store, reader=reader).accept(removed)
 
 
-def test_run_has_a_limited_number_of_tags_and_a_tag_may_be_set_again(store: EmbeddedStore) -> None:
+def test_run_has_a_limited_number_of_tags_and_a_tag_may_be_set_again(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MOST[Kind.TAG] == MAX_TAGS
+    monkeypatch.setitem(MOST, Kind.TAG, 3)
     log = AnnotationLog(store=store, reader=StoreReader(store))
-    for number in range(MAX_TAGS):
-        log.accept(Annotation(kind=Kind.TAG, run_id="gpt", name=f"t{number}", who="Ada"))
-    log.accept(Annotation(kind=Kind.TAG, run_id="gpt", name="t0", who="Ada"))
-    with pytest.raises(UsageError, match=f"there are {MAX_TAGS} tags"):
+    for name in ("t0", "t1", "t2", "t0"):
+        log.accept(Annotation(kind=Kind.TAG, run_id="gpt", name=name, who="Ada"))
+    with pytest.raises(UsageError, match="there are 3 tags"):
         log.accept(Annotation(kind=Kind.TAG, run_id="gpt", name="more", who="Ada"))
 
 

@@ -1,10 +1,9 @@
 """Answers of the collector to requests that it refuses: status, reason and hint. Nothing is stored."""
 
 import base64
+import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import ARROW_TYPE, encode
 from tests.deadline import until
+from tests.forkserver import Program
 from tests.telemetry.made_rows import made, numbered_spans, of_run
 from tests.telemetry.served import collecting
 
@@ -199,16 +199,17 @@ except RankscopeError as error:
 """
 
 
+def collector_process(folder: Path, port: int) -> Program:
+    return Program(["-c", COLLECT, f"embedded:{folder / 'store'}", str(port)], folder / "printed")
+
+
 def test_collector_exits_with_2_and_creates_no_store_when_its_port_is_in_use(tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        ended = subprocess.run(
-            [sys.executable, "-c", COLLECT, f"embedded:{tmp_path / 'store'}", str(port)],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-    assert ended.returncode == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in ended.stderr
-    assert "hint: if a collector runs there" in ended.stderr
+        assert collector_process(tmp_path, port).wait(60) == 2
+    printed = (tmp_path / "printed").read_text()
+    assert f"cannot listen on 127.0.0.1:{port}" in printed
+    assert "hint: if a collector runs there" in printed
     assert not (tmp_path / "store").exists()
 
 
@@ -218,13 +219,13 @@ def test_collector_exits_with_status_0_after_one_or_repeated_signals(
 ) -> None:
     with listen("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-c", COLLECT, f"embedded:{tmp_path / 'store'}", str(port)])
+    process = collector_process(tmp_path, port)
     try:
         with CollectorClient(f"http://127.0.0.1:{port}") as client:
             until(client.healthy, what="the collector")
             client.post("spans", SPANS)
             for number in signals:
-                process.send_signal(number)
+                os.kill(process.pid, number)
             assert process.wait(30) == 0
     finally:
         process.kill()

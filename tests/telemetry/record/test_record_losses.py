@@ -17,7 +17,7 @@ from tests.integration.chaos.small_disk import small_disk
 from tests.parts import require_root
 from tests.telemetry.recording import SMALL, attach, record
 
-SEEDS = 40
+SEEDS = [*range(10), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(10, 40))]
 IDENTITY = RankIdentity(
     run_id="run", attempt=0, rank=0, host="host", local_rank=0, pid=1, topology=Topology(), started_ns=1
 )
@@ -177,7 +177,7 @@ def test_batch_is_in_flight_when_the_segment_before_it_is_deleted_during_the_rea
     assert shipped.num_lost == sink.dropped
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_each_record_is_stored_or_reported_as_lost_under_random_interruptions(
     recorder: Recorder, folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -4,11 +4,9 @@ A child saves after every step. All values of step n are n. After each kill the 
 with the values of its step. The next child must continue from there.
 """
 
-import argparse
 import os
 import random
 import signal
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -95,30 +93,23 @@ def wait_for_changes(root: Path, count: int) -> None:
         until(lambda before=before: names(root) != before, seconds=60, every=0.001, what="a change of the folder")
 
 
-def main() -> int:
-    """Print the number of kills and the step that was reached."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("root", type=Path)
-    parser.add_argument("--count", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    randomness, reached = random.Random(arguments.seed), 0
-    make_root(arguments.root)
-    for _ in range(arguments.count):
+def kill_writers(root: Path, *, count: int, seed: int = 0) -> int:
+    """Start and kill this many writers. Return the step that was reached."""
+    randomness, reached = random.Random(seed), 0
+    make_root(root)
+    for _ in range(count):
         child = os.fork()
         if not child:
-            write_until_killed(arguments.root)
-        wait_for_changes(arguments.root, randomness.randrange(1, MOST_CHANGES))
+            try:
+                torch.set_num_threads(1)  # threads of the parent do not exist here
+                write_until_killed(root)
+            finally:
+                os._exit(1)
+        wait_for_changes(root, randomness.randrange(1, MOST_CHANGES))
         os.kill(child, signal.SIGKILL)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
-        step = newest(arguments.root)
+        step = newest(root)
         assert step >= reached, (step, reached)
-        assert len(complete_steps(arguments.root)) <= 3
+        assert len(complete_steps(root)) <= 3
         reached = step
-    print(arguments.count, reached)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return reached

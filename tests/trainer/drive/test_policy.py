@@ -529,7 +529,7 @@ def test_node_that_was_lost_or_restarted_during_a_check_is_not_blocked(restarted
     assert "block" not in cluster.names
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 40))])
 def test_random_events_never_start_a_blocked_node_or_two_attempts_at_once(seed: int) -> None:
     chance = random.Random(seed)
     network = MadeNetwork() if seed % 2 else None
