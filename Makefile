@@ -38,16 +38,10 @@ test long: export OMP_NUM_THREADS := 1
 TEST_LIMIT := 50m
 PYTEST_IN = timeout --foreground --signal INT --kill-after 60 $(TEST_LIMIT) $(BIN)/pytest --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder -m 'not long'
 
-# Tests write many small files. In memory, that takes a fraction of the processor time: a run needs 1.2 GB. The folder
-# is removed at the end. TMPDIR, if it is set, is used instead.
-IN_MEMORY = if [ -z "$$TMPDIR" ] && [ "$$(df --output=avail -BG /dev/shm 2>/dev/null | tr -dc 0-9)" -ge 4 ] 2>/dev/null; then \
-  export TMPDIR=$$(mktemp -d /dev/shm/XXXXXX); chmod 1777 "$$TMPDIR"; trap 'rm -rf "$$TMPDIR"' EXIT; fi
-
 # A rank that waits for a core looks like a slow rank. So tests that fail beside others run once more, alone: status 1
 # means that all tests ran and some failed.
 test: install parts lint  ## run all checks and tests except those that take minutes; three at a time
-	@$(IN_MEMORY); \
-	$(PYTEST_IN) --numprocesses 3 $(PYTEST_ARGS) || { status=$$?; \
+	@$(PYTEST_IN) --numprocesses 3 $(PYTEST_ARGS) || { status=$$?; \
 	  [ $$status = 1 ] && [ -z "$(PYTEST_ARGS)" ] || exit $$status; \
 	  echo "==> the tests that failed, once more and alone" >&2; \
 	  $(PYTEST_IN) --numprocesses 1 --last-failed --last-failed-no-failures none -rp; }
