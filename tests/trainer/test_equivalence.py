@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.stages import Stage
-from tests.trainer.conftest import NUM_STEPS
+from tests.trainer.conftest import compared_config
 from tests.trainer.jobs import Ended, figures, run_job, small_config
 from tests.trainer.recorded import spans_of
 
@@ -39,7 +39,7 @@ def test_loss_and_gradient_norm_on_a_grid_match_the_single_process(
 def test_loss_and_gradient_norm_on_other_grids_match_the_single_process(
     grid: dict[str, int], trained_alone: Ended, tmp_path: Path
 ) -> None:
-    assert_equal_within_rounding(run_job(small_config(num_steps=NUM_STEPS, **grid), tmp_path), trained_alone)
+    assert_equal_within_rounding(run_job(compared_config(**grid), tmp_path), trained_alone)
 
 
 @pytest.mark.long

@@ -62,7 +62,7 @@ def test_lamb_updates_a_layer_of_zeros_like_adam() -> None:
 
 
 def job_config(**parallel: int) -> TrainConfig:
-    plain = small_config(num_steps=NUM_STEPS, **parallel)
+    plain = small_config(num_steps=NUM_STEPS, global_microbatches=4, **parallel)
     return replace(
         plain,
         model=replace(plain.model, fused_projection=True),

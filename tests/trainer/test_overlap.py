@@ -11,6 +11,7 @@ from diagnose.pipeline import diagnose_run
 from telemetry.errors import UsageError
 from telemetry.stages import STAGE_BY_CODE, Stage
 from tests.benchmarks.overlap import direct_exposed_s
+from tests.trainer.conftest import compared_config
 from tests.trainer.jobs import Ended, run_job, small_config
 from tests.trainer.recorded import of_stage, spans_of
 from trainer.choices import ScheduleName
@@ -55,7 +56,7 @@ def test_communication_delay_leaves_the_losses_bit_identical(tmp_path: Path) -> 
 def test_every_schedule_gives_the_losses_of_one_process(
     num_chunks: int, schedule: ScheduleName, trained_alone: Ended, tmp_path: Path
 ) -> None:
-    config = small_config(num_steps=NUM_STEPS, dp=2, pp=2, tp=2, num_chunks=num_chunks)
+    config = replace(compared_config(dp=2, pp=2, tp=2, num_chunks=num_chunks), num_steps=NUM_STEPS)
     parallel = replace(config.parallel, schedule=schedule)
     overlapped = replace(config, parallel=parallel, overlap=OverlapConfig.along("all"))
     assert run_job(overlapped, tmp_path).losses == pytest.approx(trained_alone.losses[:NUM_STEPS], rel=1e-5)
