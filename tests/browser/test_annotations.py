@@ -13,6 +13,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.browser.conftest import log_in
 from tests.browser.on_page import region
+from tests.deadline import until
 from tests.telemetry.served import serving
 from tests.ui.made_annotations import annotate
 from tests.ui.synthetic_run import SyntheticRun
@@ -58,9 +59,16 @@ def test_tags_are_edited_with_the_write_token_and_the_filtered_list_is_a_saved_v
         menu.get_by_role("button", name="Save this view").click()
         page.get_by_label("Name of the view").fill("<b>560</b>")
         page.get_by_role("button", name="Send").click()
-        page.goto(f"{collector}/?view=grid&run=second&rank=3")
-        menu.locator("summary").click()
-        menu.get_by_role("link", name="<b>560</b>").click()
+        view = menu.get_by_role("link", name="<b>560</b>")
+
+        def is_listed() -> bool:
+            """Pages may show an older list of views for about a second."""
+            page.goto(f"{collector}/?view=grid&run=second&rank=3")
+            menu.locator("summary").click()
+            return view.count() == 1
+
+        until(is_listed, seconds=30, what="the saved view in the menu of another page")
+        view.click()
         expect(runs.locator(".run-link")).to_have_text(["first"])
         expect(menu.get_by_role("link")).to_be_hidden()
         page.evaluate("localStorage.clear()")
