@@ -7,7 +7,7 @@ checkpoint that could not be written.
              start: attempt 3 on node-0 after: an operator resumed the job                        info
 
 The driver (``trainer/drive``) stores its decisions as events of hosts. This detector reports them as a finding, so that
-alert hooks send them, too. It makes no decision of its own, and no rank is a suspect.
+alert hooks send them, too. It does not decide anything, and no rank is a suspect.
 """
 
 from diagnose.findings import Finding, Kind, Severity

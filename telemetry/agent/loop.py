@@ -2,7 +2,7 @@
 
 every second   find new ranks -> announce them
                -> rows of the samplers, which run in threads of their own (host_reports.py)
-               -> evidence, which watch.py collects in a thread of its own
+               -> evidence, which watch.py collects in a separate thread
                -> records, until few are left -> acknowledge -> heartbeats
                -> requests for profiles, which came with the answer; profiles.py handles them in a separate thread
 on a failure   nothing is acknowledged: wait longer after each failure, then read the same records again

@@ -2,7 +2,7 @@
 
     sampler --sample, every second--> thinning --> readings, events --host_reports.py--> host_samples, host_events
 
-Each sampler has a thread of its own, so a sampler that hangs in a driver does not delay the others.
+Each sampler has a separate thread, so a sampler that hangs in a driver does not delay the others.
 
 One sampler measures the offset of this host's clock from the collector's clock. Every 30 s it sends five pings, and
 uses the fastest. It returns nothing if the collector does not answer or does not support pings.

@@ -2,7 +2,7 @@
 
 every second, or when a process ends     pages -> logs -> ends -> stall? -> evidence, if there is a reason
 
-It runs in a thread of its own. So a collector that does not answer does not delay evidence, and a rank that does not
+It runs in a separate thread. So a collector that does not answer does not delay evidence, and a rank that does not
 answer does not delay heartbeats. In normal operation it reads the state page of each rank and checks the length of its
 log.
 """

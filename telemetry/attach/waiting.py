@@ -78,7 +78,7 @@ class Becoming:
         self._become_rank(waits=False)
 
     def _become_rank(self, *, waits: bool) -> None:
-        """Start to record as this rank. ``waits``: the script may still start a session of its own."""
+        """Start to record as this rank. ``waits``: the script may still start its own session."""
         self._is_over = not waits
         if self._rank_and_size is None:
             return

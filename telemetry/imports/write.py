@@ -1,4 +1,4 @@
-"""Writes a run that is complete in memory to the store that ``--store`` names: a collector, or a store of its own.
+"""Writes a run that is complete in memory to the store that ``--store`` names: a collector, or another store.
 
     operations   ->   steps   ->   ranks
     in no list        run is in       run is

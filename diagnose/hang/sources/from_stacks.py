@@ -9,7 +9,7 @@
 A rank *waits* if its innermost frame is in torch.distributed, in rankscope's recorder around an operation, or in a
 synchronisation with the device. A rank is *elsewhere* if its innermost frame handles no tensor: a data loader, files,
 sockets. For other frames, it is unknown whether the rank waits. In autograd's engine, a hook may wait. A call such as
-``loss.item()``, or one that moves a batch to the device, waits without a frame of its own. A frame that waits for
+``loss.item()``, or one that moves a batch to the device, waits without a separate frame. A frame that waits for
 another thread or process is skipped. One sample of stacks names a rank only if it is the only one that does not wait.
 """
 

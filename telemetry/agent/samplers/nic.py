@@ -8,7 +8,7 @@ A new interface is added at once if netlink reports it, otherwise within ``resca
 disappears is reported as DEVICE_GONE. Speed is read after a change and every ``rescan_every`` samples, because some
 drivers query their firmware for it.
 
-The sampler reads every Ethernet or InfiniBand interface of the network namespace that carries traffic of its own: NICs,
+The sampler reads every Ethernet or InfiniBand interface of the network namespace that sends and receives itself: NICs,
 bonds, and veth pairs that a container or a test uses as its NIC. It leaves out
 
 - names of loopbacks, bridges, tunnels, and a container's end on the host (``LEFT_OUT``),

@@ -88,13 +88,13 @@ def troubles(reads: Reads, facts: RunFacts, steps: StepRange) -> dict[str, HostT
     run = facts.summary
     first_ns, last_ns = _time_of(facts, steps)
     counts = HostEventCounts(**run.key, names=TROUBLES, first_ns=first_ns, last_ns=last_ns)
-    first_ns, last_ns = _time_of_shares(facts, steps)
+    from_ns, to_ns = _time_of_shares(facts, steps)
     growth = HostGrowth(
         **run.key,
         metrics=(*HELD_DOWN, str(Metric.HOST_PRESSURE_CPU_NS)),
-        first_ns=first_ns,
-        last_ns=last_ns,
-        period_ns=max(NS_PER_S, (last_ns - first_ns) // MAX_PERIODS),
+        first_ns=from_ns,
+        last_ns=to_ns,
+        period_ns=max(NS_PER_S, (to_ns - from_ns) // MAX_PERIODS),
     )
     events: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     for row in _ask(reads, run, counts).to_pylist():
@@ -209,25 +209,26 @@ def _rank_steps(reads: Reads, facts: RunFacts, ranks: tuple[int, ...], steps: St
 
 def _time_of(facts: RunFacts, steps: StepRange) -> tuple[int, int]:
     """First and last nanosecond of some steps, with a margin. Events after the newest step are included."""
-    shown = (facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)
-    if not shown.any():
-        return 0, 0
-    start_ns, end_ns = facts.steps.start_ns[shown], (facts.steps.start_ns + facts.steps.duration_ns)[shown]
-    room_ns = SINCE_NS if shown[-1] else MARGIN_NS
-    return max(0, int(start_ns.min()) - MARGIN_NS), int(end_ns.max()) + room_ns
+    first_ns, last_ns = _bounds(facts, steps)
+    is_newest = steps.last >= int(facts.steps.step[-1])
+    return max(0, first_ns - MARGIN_NS), last_ns + (SINCE_NS if is_newest else MARGIN_NS)
 
 
 def _time_of_shares(facts: RunFacts, steps: StepRange) -> tuple[int, int]:
-    """First and last nanosecond of some steps, and at least LEAST_NS around them, so that there are several samples.
+    """First and last nanosecond of some steps: a share of the time is that of these steps. The time is widened to at
+    least LEAST_NS, so that there are several samples."""
+    first_ns, last_ns = _bounds(facts, steps)
+    room_ns = max(0, LEAST_NS - (last_ns - first_ns)) // 2
+    return max(0, first_ns - room_ns), last_ns + room_ns
 
-    Without other margins: a share of the time is that of these steps.
-    """
+
+def _bounds(facts: RunFacts, steps: StepRange) -> tuple[int, int]:
+    """Begin of the first and end of the last of some steps, in nanoseconds. 0 and 0 without any."""
     shown = (facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)
     if not shown.any():
         return 0, 0
-    start_ns, end_ns = facts.steps.start_ns[shown], (facts.steps.start_ns + facts.steps.duration_ns)[shown]
-    room_ns = max(0, LEAST_NS - int(end_ns.max() - start_ns.min())) // 2
-    return max(0, int(start_ns.min()) - room_ns), int(end_ns.max()) + room_ns
+    start_ns = facts.steps.start_ns[shown]
+    return int(start_ns.min()), int((start_ns + facts.steps.duration_ns[shown]).max())
 
 
 def _ask(reads: Reads, run: RunSummary, query: Query) -> pa.Table:
