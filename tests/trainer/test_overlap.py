@@ -43,6 +43,18 @@ def test_overlap_along_all_axes_keeps_the_losses_and_records_its_waits(
 
 
 @pytest.mark.gloo
+def test_last_backward_of_zero_bubble_reduces_buckets_before_it_ends(tmp_path: Path) -> None:
+    config = small_config(num_steps=1, dp=2, pp=2)
+    parallel = replace(config.parallel, schedule="zero-bubble")
+    ended = run_job(replace(config, parallel=parallel, overlap=OverlapConfig(dp=True)), tmp_path)
+    for rank, spans in spans_of(ended.out).items():
+        last = max(int(s["start_ns"] + s["duration_ns"]) for s in of_stage(spans, Stage.BACKWARD_COMPUTE))
+        issued = of_stage(spans, Stage.GRADS_REDUCE_SCATTER)["start_ns"]
+        assert len(issued) == 3, f"rank {rank} has two blocks, and the rest of a stage"
+        assert (issued < last).sum() >= 2, f"rank {rank}"
+
+
+@pytest.mark.gloo
 @pytest.mark.long
 def test_communication_delay_leaves_the_losses_bit_identical(tmp_path: Path) -> None:
     config = small_config(num_steps=3, dp=2, tp=2)

@@ -6,17 +6,20 @@ with      |- gather of every bucket -|
                                                             |- reduce -|      |- reduce -|
 
 A bucket is a block, or the rest of a stage. Gathers of a step start in the order of their use, before its data is
-loaded. In the backward of the last microbatch, a bucket is reduced as soon as its gradients exist. Gradients are
-complete, and averaged over microbatches, after :meth:`DataOverlap.finish` (MegaScale, arXiv 2402.15627, section 3.2).
+loaded. In the backward of the last microbatch, a bucket is reduced as soon as its gradients exist. In a zero-bubble
+schedule, this is its second half, which computes the gradients of weights. Gradients are complete, and averaged over
+microbatches, after :meth:`DataOverlap.finish` (MegaScale, arXiv 2402.15627, section 3.2).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
+from torch.distributed.pipelining._backward import _get_grad_fn_or_grad_acc, stage_backward_weight
 
 from trainer.model.transformer import TransformerStage
 
@@ -80,3 +83,33 @@ class AsynchronousReduction(DefaultReduceScatter):
         for work, _ in self._pending:
             work.wait()
         self._pending.clear()
+
+
+def backward_weights_by_bucket(stage: FSDPModule, groups: list[dict[str, Any]]) -> None:
+    """Compute the gradients of weights, the second half of a zero-bubble backward, and reduce each bucket of ``stage``
+    when its last gradient exists. The rest of the stage is first, because the head is its largest part.
+
+    ``groups`` are torch's: weights whose gradients are computed together, and the saved gradients that they need.
+    """
+    assert isinstance(stage, nn.Module)
+    buckets = [module for module in stage.modules() if isinstance(module, FSDPModule)]
+    bucket_of = {
+        _get_grad_fn_or_grad_acc(weight): number
+        for number, bucket in enumerate(buckets)  # children come after their parents, so they overwrite
+        for weight in bucket.parameters()
+    }
+    groups.sort(key=lambda group: min(bucket_of[weight] for weight in group["params"]))
+    missing = Counter(bucket_of[weight] for group in groups for weight in group["params"])
+    for group in groups:
+        done = Counter(bucket_of[weight] for weight in group["params"])
+        stage_backward_weight(stage.parameters(), [group])
+        for number in done:
+            missing[number] -= done[number]
+            if missing[number] == 0:
+                reduce_bucket(buckets[number])
+
+
+def reduce_bucket(bucket: FSDPModule) -> None:
+    """Issue the reduction of the gradients of a bucket, without those of buckets inside it."""
+    for group in bucket._get_fsdp_state()._fsdp_param_groups:
+        group.post_backward()

@@ -38,7 +38,7 @@ from telemetry import Stage, span
 from telemetry.record.collectives.process_group import describe_transfer
 from trainer.config import TrainConfig
 from trainer.model.transformer import TransformerStage
-from trainer.parallel.data import DataOverlap
+from trainer.parallel.data import DataOverlap, backward_weights_by_bucket
 from trainer.parallel.mesh import Grid
 
 Schedule = Schedule1F1B | ScheduleInterleaved1F1B | ScheduleInterleavedZeroBubble
@@ -104,12 +104,15 @@ class TracedStage(PipelineStage):
     ) -> Any:
         """torch never reduces inside a backward. With overlap, the backward of the last microbatch reduces each bucket
         when the bucket is complete."""
-        if self.overlap is None or backward_type != "full" or not last_backward:
+        if self.overlap is None or not last_backward:
             return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
         assert isinstance(self.submod, FSDPModule)
         self.submod.set_is_last_backward(True)
         self.submod.set_reshard_after_backward(True)
         self.submod.set_requires_gradient_sync(True)
+        if backward_type == "weight":
+            backward_weights_by_bucket(self.submod, bwd_kwargs["param_groups"])
+            return (), None
         values = (bwd_kwargs[name] for name in ("stage_output", "output_grads", "input_values"))
         return stage_backward(*values), None
 
