@@ -144,7 +144,8 @@ def _add_group(uid: str, job: JobLog, world_size: int, groups: _Groups) -> None:
     sizes = {work.group_size for log in logs.values() for work, _ in log.works.values()} - {0}
     name = WORLD if of_all else desc or f"group {uid}"
     complete = (of_all and world_size > 0) or sizes == {len(members)}
-    group = Group(name=name, members=tuple(members), complete=complete, uid=uid)
+    places = () if complete else tuple(log.place for _, log in sorted(logs.items()))
+    group = Group(name=name, members=tuple(members), complete=complete, uid=uid, places=places)
     groups.by_uid[uid] = index = groups.add(group, (uid, ()))
     groups.furthest[index] = max(log.completed for log in logs.values())
 

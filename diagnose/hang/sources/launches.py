@@ -1,0 +1,143 @@
+"""What NCCL RAS and a source of torch disagree on: a flight recorder, or a log.
+
+    order      RAS shows a rank ahead of another one in a communicator, torch does not
+    entered    torch shows that a rank waits in an operation that another member has not entered. RAS shows the other
+               member as far, or ahead
+    members    torch's group has operations, but RAS lists no communicator with these members
+
+RAS and torch have no common names of groups. A communicator and a group are compared if they are the only ones with
+their members. Of a group in a log, only the members that print it are known, and their places in the group:
+
+    log    mesh_tp: rank 5 has place 1, rank 7 has place 3
+    RAS    0x1a [0-3]    0x1b [4-7]    0x1f [0-7]        only 0x1b has ranks 5 and 7 at these places
+
+RAS counts fewer operations than torch, but in the same order. So a rank that RAS shows ahead of another one has also
+entered more operations of torch's group. The reverse holds for operations that NCCL counts: a rank that waits in one
+has launched it, and a rank that has not entered it has launched less.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from diagnose.hang.evidence import Contradiction, Group, HangEvidence
+
+Named = tuple[str, HangEvidence]
+"""The name of a source, and its evidence."""
+LEAST_MEMBERS = 2
+"""Fewer known members of a group do not identify its communicator."""
+_FUNCTIONS = {
+    "all_reduce": "AllReduce",
+    "barrier": "AllReduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "broadcast": "Broadcast",
+}
+"""Begin of the names of torch's operations -> the function of NCCL that carries them out and is counted."""
+
+
+def function_of(op: str) -> str:
+    """The function of NCCL that is counted for an operation of torch. Empty: it is not known, or nothing is counted.
+
+    torch sends an all-to-all, a gather and a scatter as transfers.
+    """
+    name = op.strip("_").removesuffix("_oop")
+    if name == "reduce":
+        return "Reduce"
+    return next((function for begin, function in _FUNCTIONS.items() if name.startswith(begin)), "")
+
+
+def between_ras_and_torch(torch: Named, ras: Named) -> Iterator[Contradiction]:
+    """All contradictions between a source of torch and RAS."""
+    pairs = _pairs(torch[1].groups, ras[1].groups)
+    for index, comm in sorted(pairs.items()):
+        entered, launched = _entered(torch[1], index), _entered(ras[1], comm)
+        yield from _on_order(torch, ras, comm, entered, launched)
+        yield from _on_waits(torch, ras, index, entered, launched)
+    yield from _on_members(torch, ras, pairs)
+
+
+def _on_order(
+    torch: Named, ras: Named, comm: int, entered: Mapping[int, int], launched: Mapping[int, int]
+) -> Iterator[Contradiction]:
+    """Ranks that are behind others in RAS but not in torch. At most one contradiction for each rank."""
+    least: int | None = None  # the rank that entered the fewest operations, of those that RAS shows further ahead
+    ranks = sorted(entered.keys() & launched.keys(), key=lambda rank: -launched[rank])
+    for _, level in groupby(ranks, key=launched.__getitem__):
+        same = sorted(level)
+        for rank in same:
+            if least is not None and entered[least] <= entered[rank]:
+                where = ras[1].groups[comm].name
+                text = f"the {ras[0]} shows rank {rank} behind rank {least} in {where}, the {torch[0]} does not"
+                yield Contradiction(ranks=(rank, least), text=text, apart=(torch[0], ras[0]))
+        least = min((*same, *([] if least is None else [least])), key=entered.__getitem__)
+
+
+def _on_waits(
+    torch: Named, ras: Named, index: int, entered: Mapping[int, int], launched: Mapping[int, int]
+) -> Iterator[Contradiction]:
+    """Ranks that have not entered an operation in which another rank waits, and that have launched as much in RAS."""
+    waiting: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for rank, of_rank in torch[1].ranks.items():
+        for op in of_rank.pending if rank in launched else ():
+            if op.group == index and not op.is_transfer and function_of(op.op):
+                waiting[op.seq, op.op].append(rank)
+    found: dict[int, Contradiction] = {}
+    for (seq, op), ranks in sorted(waiting.items()):
+        waiter = min(ranks, key=launched.__getitem__)
+        for rank in sorted(entered.keys() & launched.keys() - found.keys()):
+            if entered[rank] < seq and launched[rank] >= launched[waiter]:
+                text = (
+                    f"the {torch[0]} says rank {rank} has not entered {op} #{seq} of {torch[1].groups[index].name}, "
+                    f"in which rank {waiter} waits; the {ras[0]} says it has launched as much"
+                )
+                found[rank] = Contradiction(ranks=(rank, waiter), text=text, apart=(torch[0], ras[0]))
+    yield from found.values()
+
+
+def _on_members(torch: Named, ras: Named, pairs: Mapping[int, int]) -> Iterator[Contradiction]:
+    """Groups of torch that have operations, but no communicator. An answer of RAS as text lists only one of these."""
+    comms = [comm for comm in ras[1].groups if comm.complete]
+    if len(comms) < len(ras[1].groups) or len(comms) < LEAST_MEMBERS or not pairs:
+        return
+    for index, group in enumerate(torch[1].groups):
+        if not group.uid or len(group.members) < LEAST_MEMBERS or not (group.complete or group.places):
+            continue
+        users = tuple(sorted(rank for rank, entered in _entered(torch[1], index).items() if entered))
+        if users and not any(_fits(group, comm) for comm in comms):
+            text = f"the {torch[0]} shows operations of {group.name}, the {ras[0]} no communicator with its members"
+            yield Contradiction(ranks=users, text=text, apart=(torch[0], ras[0]))
+
+
+def _pairs(groups: Sequence[Group], comms: Sequence[Group]) -> dict[int, int]:
+    """Index of a group -> index of its communicator, for pairs that are certain."""
+    same = _by_members(comms)
+    pairs = {index: same[members] for members, index in _by_members(groups).items() if members in same}
+    for index, group in enumerate(groups):
+        if not group.complete and len(group.places) >= LEAST_MEMBERS:
+            fitting = [at for at, comm in enumerate(comms) if comm.complete and _fits(group, comm)]
+            pairs |= {index: fitting[0]} if len(fitting) == 1 else {}
+    return pairs
+
+
+def _fits(group: Group, comm: Group) -> bool:
+    """Whether a communicator has the members of a group, at the places that are known."""
+    if group.complete:
+        return sorted(group.members) == sorted(comm.members)
+    at = zip(group.members, group.places, strict=True)
+    return all(place < len(comm.members) and comm.members[place] == rank for rank, place in at)
+
+
+def _by_members(groups: Iterable[Group]) -> dict[tuple[int, ...], int]:
+    """Indices of groups that are the only ones with their members."""
+    same: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for index, group in enumerate(groups):
+        if group.complete and len(group.members) > 1:
+            same[tuple(sorted(group.members))].append(index)
+    return {members: found[0] for members, found in same.items() if len(found) == 1}
+
+
+def _entered(evidence: HangEvidence, index: int) -> dict[int, int]:
+    """Rank -> number of operations of a group that it has entered, if this is exact."""
+    fronts = {rank: of_rank.fronts.get(index) for rank, of_rank in evidence.ranks.items()}
+    return {rank: front.entered for rank, front in fronts.items() if front is not None and not front.least_entered}

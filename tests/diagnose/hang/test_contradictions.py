@@ -1,0 +1,151 @@
+"""Contradictions between sources that name no rank or the same rank when they are alone."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, RankEvidence
+from diagnose.hang.sources.combine import Found, judge_together
+from diagnose.hang.sources.from_communicators import evidence_from_ras
+from diagnose.hang.sources.from_stacks import evidence_from_stacks
+from diagnose.hang.sources.read_ras import read_ras
+
+SIZE, BEHIND = 4, 2
+WAITS = ("all_reduce (torch/distributed/distributed_c10d.py:2806)",)
+LOADS = ("next_batch (loader.py:40)",)
+UNCLEAR = ("train_step (train.py:88)",)
+APART = "undecided: the {} and the {} do not show the same moment of the same job"
+
+
+def dumps(op: str = "all_reduce", members: Sequence[Sequence[int]] = ()) -> Found:
+    """All ranks but one wait in #9 of the group of all. ``members``: of further groups, in which nothing is pending."""
+    ranks = {
+        rank: RankEvidence(
+            rank=rank,
+            fronts={
+                0: Front(entered=8 if rank == BEHIND else 9, completed=8),
+                **{at: Front(entered=3, completed=3) for at, group in enumerate(members, 1) if rank in group},
+            },
+            pending=() if rank == BEHIND else (Pending(group=0, seq=9, op=op),),
+        )
+        for rank in range(SIZE)
+    }
+    groups = (
+        Group(name="default_pg", members=tuple(range(SIZE)), uid="0"),
+        *(Group(name=f"tp{at}", members=tuple(group), uid=f"{at}") for at, group in enumerate(members, 1)),
+    )
+    return Found(name="flight recorder", evidence=HangEvidence(world_size=SIZE, groups=groups, ranks=ranks))
+
+
+def ras(*launched: Mapping[int, int]) -> Found:
+    """``launched``: rank -> launched operations, for each communicator."""
+    comms = [
+        {
+            "hash": f"0x{at:x}",
+            "size": len(counts),
+            "ranks": [
+                {"rank": place, "host": "h", "pid": rank, "cuda_dev": 0, "collective_counts": {"AllReduce": count}}
+                for place, (rank, count) in enumerate(counts.items())
+            ],
+        }
+        for at, counts in enumerate(launched, 10)
+    ]
+    answer = json.dumps({"nccl_version": "2.29.1", "communicators": comms}).encode()
+    return Found(name="NCCL RAS", evidence=evidence_from_ras(read_ras(answer, "ras")))
+
+
+def stacks(*frames: tuple[str, ...]) -> Found:
+    return Found(name="stacks", evidence=evidence_from_stacks(dict(enumerate(frames))))
+
+
+def log(group: Group, ranks: Mapping[int, RankEvidence]) -> Found:
+    return Found(name="log", evidence=HangEvidence(world_size=SIZE, groups=(group,), ranks=ranks))
+
+
+EQUAL = dict.fromkeys(range(SIZE), 50)
+
+
+def test_no_rank_is_named_if_ras_shows_the_rank_that_is_behind_in_the_dumps_as_far_as_the_others() -> None:
+    verdict = judge_together([dumps(), ras(EQUAL)])
+    assert (verdict.initiating, verdict.headline) == ((), APART.format("flight recorder", "NCCL RAS"))
+    assert [one.text for one in verdict.evidence.contradictions] == [
+        "the flight recorder says rank 2 has not entered all_reduce #9 of default_pg, in which rank 0 waits; the NCCL "
+        "RAS says it has launched as much"
+    ]
+    assert judge_together([dumps(), ras({**EQUAL, BEHIND: 49})]).initiating == (BEHIND,)
+
+
+def test_operations_that_ras_does_not_count_contradict_nothing() -> None:
+    assert judge_together([dumps("all_to_all"), ras(EQUAL)]).initiating == (BEHIND,)
+
+
+def test_no_rank_is_named_if_ras_has_no_communicator_with_the_members_of_a_group() -> None:
+    late = {**EQUAL, BEHIND: 49}
+    halves = dumps(members=((0, 1), (2, 3)))
+    assert judge_together([halves, ras(late, {0: 7, 1: 7}, {2: 7, 3: 7})]).initiating == (BEHIND,)
+    verdict = judge_together([halves, ras(late, {0: 7, 3: 7}, {1: 7, 2: 7})])
+    assert (verdict.initiating, verdict.headline) == ((), APART.format("flight recorder", "NCCL RAS"))
+    assert [one.text for one in verdict.evidence.contradictions] == [
+        f"the flight recorder shows operations of {name}, the NCCL RAS no communicator with its members"
+        for name in ("tp1", "tp2")
+    ]
+
+
+def test_a_group_of_a_log_is_compared_with_the_communicator_that_has_its_members_at_their_places() -> None:
+    """The log shows two of three members. Ranks 1 and 3 have places 0 and 2 in one communicator only."""
+    group = Group(name="dp", members=(1, 3), complete=False, uid="7", places=(0, 2))
+    entered = {
+        rank: RankEvidence(
+            rank=rank,
+            fronts={0: Front(entered=number, completed=4)},
+            pending=(Pending(group=0, seq=5, op="all_reduce"),),
+            partial=True,
+        )
+        for rank, number in ((1, 6), (3, 5))
+    }
+    comms = ras(EQUAL, {1: 5, 2: 6, 3: 6}, {0: 3, 1: 3, 3: 3})
+    verdict = judge_together([log(group, entered), comms])
+    assert [one.text for one in verdict.evidence.contradictions] == [
+        "the NCCL RAS shows rank 1 behind rank 3 in communicator 0xb, the log does not"
+    ]
+
+
+def reported(seq: int) -> Found:
+    """A log in which rank 1 reports an operation that timed out. No line names its group, as in torch 2.2."""
+    unknown = Group(name="an unknown group", members=(1,), complete=False)
+    op = Pending(group=0, seq=seq, op="all_reduce", is_transfer=True, peer=WHOLE_GROUP)
+    return log(unknown, {1: RankEvidence(rank=1, pending=(op,), partial=True)})
+
+
+def test_no_rank_is_named_if_a_log_reports_an_operation_that_is_not_pending_in_the_dump_of_its_rank() -> None:
+    assert judge_together([dumps(), reported(9)]).initiating == (BEHIND,)
+    verdict = judge_together([dumps(), reported(7)])
+    assert (verdict.initiating, verdict.headline) == ((), APART.format("flight recorder", "log"))
+    assert [one.text for one in verdict.evidence.contradictions] == [
+        "the log says all_reduce #7 of rank 1 has timed out, the flight recorder does not show it"
+    ]
+
+
+def test_a_reported_operation_may_be_one_that_the_flight_recorder_has_lost() -> None:
+    found = dumps()
+    more = replace(found.evidence.ranks[1], fronts={0: Front(entered=12, completed=8)})
+    evidence = replace(found.evidence, ranks={**found.evidence.ranks, 1: more})
+    assert judge_together([replace(found, evidence=evidence), reported(11)]).initiating == (BEHIND,)
+
+
+def test_a_stack_does_not_name_a_rank_if_ras_shows_that_the_others_wait_for_another_rank() -> None:
+    waiting = [WAITS, WAITS, LOADS, WAITS]
+    assert judge_together([ras(EQUAL), stacks(*waiting)]).initiating == (BEHIND,)
+    verdict = judge_together([ras(EQUAL, {0: 7, 1: 6}), stacks(*waiting)])
+    assert (verdict.initiating, verdict.headline) == ((), "undecided: the sources contradict each other on rank 2")
+    assert [one.text for one in verdict.evidence.contradictions] == [
+        "in the NCCL RAS, ranks wait for rank 1, and none is known to wait for rank 2"
+    ]
+
+
+def test_the_first_line_names_the_source_if_no_other_one_confirms_it() -> None:
+    waiting = [WAITS, WAITS, UNCLEAR, WAITS]
+    alone = judge_together([dumps(), stacks(*waiting)]).headline
+    assert alone.endswith("; only the flight recorder shows this")
+    assert "only" not in judge_together([dumps()]).headline
+    assert "only" not in judge_together([dumps(), ras({**EQUAL, BEHIND: 49}), stacks(*waiting)]).headline
