@@ -83,7 +83,8 @@ def judged(case: HangCase) -> Iterator[Judged]:
                 found = [sources[name] for name in names]
                 yield _judged(case, " + ".join(names), found, reporting=reporting)
     for kind, false in case.false.items():
-        for name, other in product(case.whole, false):
+        readable = [name for name, found in case.whole.items() if found is not None]
+        for name, other in product(readable, false):
             if name != other:
                 both = {name: case.whole[name], other: false[other]}
                 yield _beside(case, f"{name}, false {other}", both, other, kind)

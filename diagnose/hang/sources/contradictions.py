@@ -4,6 +4,7 @@
     members    a rank is in a group that, as the other source lists it, does not hold the rank
     process    one shows that the rank has ended, the other that it lives
     waiting    a rank waits in communication, but nothing of it is pending
+    time       an operation of a rank began long before or after those that rank files show
     reported   a log reports an operation that timed out, and the rank has no such operation pending
 
 A stalled job does not change, so sources of one moment agree on counts and members. If they do not for several ranks,
@@ -15,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from diagnose.hang.evidence import (
+    NS_PER_S,
     Contradiction,
     Front,
     Group,
@@ -29,6 +31,8 @@ from diagnose.hang.sources.launches import function_of
 LEAST_RANKS = 2
 """A single rank may have been read at another time, or have an incomplete log. Neither adds an operation that timed
 out."""
+CLEARLY_NS = 60 * NS_PER_S
+"""Both times are of the clock of the rank's host."""
 _ENDED = (Process.DEAD, Process.ENDED)
 _Records = tuple[str, RankEvidence]
 """The name of a source, and its record of a rank with indices of the common groups."""
@@ -51,11 +55,30 @@ def of_one_rank(
     if second.on_host is False and not first.partial and not first.pending and first.fronts:
         text = f"the {other} say rank {rank} waits in communication, the {name} shows nothing pending"
         yield Contradiction(ranks=(rank,), text=text)
+    if not (first.partial or second.partial) and _lacks_operations(first, second):
+        text = f"the {other} shows an operation of rank {rank} that began at another time than those in the {name}"
+        yield Contradiction(ranks=(rank,), text=text, apart=(name, other), is_certain=True)
     has_numbers = not first.partial and first.fronts and all(groups[index].uid for index in first.fronts)
     for op in second.pending if has_numbers and second.partial and other != RAS else ():
         if function_of(op.op) and not _may_be_pending(first, op):
             text = f"the {other} says {op.op} #{op.seq} of rank {rank} has timed out, the {name} does not show it"
             yield Contradiction(ranks=(rank,), text=text, apart=(name, other), is_certain=True)
+
+
+def _lacks_operations(of_rank: RankEvidence, more: RankEvidence) -> bool:
+    """Whether ``more`` has an operation that began clearly later than all in ``of_rank``, or one that is pending and
+    began clearly earlier than all that are pending there. ``of_rank`` comes from rank files, which show all operations.
+    """
+    begun, more_begun = _begins_ns(of_rank), _begins_ns(more)
+    pending, more_pending = ([op.since_ns for op in each.pending if op.since_ns] for each in (of_rank, more))
+    is_later = bool(begun and more_begun) and max(more_begun) > max(begun) + CLEARLY_NS
+    return is_later or (bool(pending and more_pending) and min(more_pending) < min(pending) - CLEARLY_NS)
+
+
+def _begins_ns(of_rank: RankEvidence) -> list[int]:
+    """Wall clock at which operations of a rank began, as far as it is known."""
+    begins = (*(front.entered_ns for front in of_rank.fronts.values()), *(op.since_ns for op in of_rank.pending))
+    return [begin_ns for begin_ns in begins if begin_ns]
 
 
 def _may_be_pending(of_rank: RankEvidence, op: Pending) -> bool:

@@ -4,7 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, RankEvidence
+import pytest
+
+from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, Process, RankEvidence
 from diagnose.hang.sources.combine import Found, judge_together
 from diagnose.hang.sources.from_communicators import evidence_from_ras
 from diagnose.hang.sources.from_stacks import evidence_from_stacks
@@ -131,6 +133,40 @@ def test_a_reported_operation_may_be_one_that_the_flight_recorder_has_lost() -> 
     more = replace(found.evidence.ranks[1], fronts={0: Front(entered=12, completed=8)})
     evidence = replace(found.evidence, ranks={**found.evidence.ranks, 1: more})
     assert judge_together([replace(found, evidence=evidence), reported(11)]).initiating == (BEHIND,)
+
+
+S = 10**9
+
+
+def stopped_files(*, begun_s: int) -> Found:
+    """Rank files: rank 2 is stopped, and the operation in which the others wait began at this time."""
+    ranks = {
+        rank: RankEvidence(
+            rank=rank,
+            process=Process.STOPPED if rank == BEHIND else Process.ALIVE,
+            pending=() if rank == BEHIND else (Pending(group=0, seq=3, op="tp-all-reduce", since_ns=begun_s * S),),
+        )
+        for rank in range(SIZE)
+    }
+    group = Group(name="tp", members=tuple(range(SIZE)))
+    return Found(name="rank files", evidence=HangEvidence(world_size=SIZE, groups=(group,), ranks=ranks))
+
+
+def dump_of_rank_0(*, begun_s: int) -> Found:
+    found = dumps()
+    waiting = replace(found.evidence.ranks[0].pending[0], since_ns=begun_s * S)
+    of_rank = replace(found.evidence.ranks[0], pending=(waiting,))
+    return replace(found, evidence=replace(found.evidence, ranks={0: of_rank}))
+
+
+@pytest.mark.parametrize(("begun_s", "is_named"), [(1000, True), (1050, True), (1070, False), (930, False)])
+def test_no_rank_is_named_if_a_dump_shows_an_operation_that_began_long_before_or_after_those_of_rank_files(
+    begun_s: int, is_named: bool
+) -> None:
+    verdict = judge_together([stopped_files(begun_s=1000), dump_of_rank_0(begun_s=begun_s)])
+    assert verdict.initiating == ((BEHIND,) if is_named else ())
+    if not is_named:
+        assert verdict.headline == APART.format("rank files", "flight recorder")
 
 
 def test_a_stack_does_not_name_a_rank_if_ras_shows_that_the_others_wait_for_another_rank() -> None:
