@@ -78,17 +78,17 @@ def _on_waits(
 ) -> Iterator[Contradiction]:
     """Ranks that have not entered an operation in which another rank waits, and that have launched as much in RAS."""
     waiting: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for rank, of_rank in torch[1].ranks.items():
-        for op in of_rank.pending if rank in launched else ():
+    for rank in launched.keys() & torch[1].ranks.keys():
+        for op in torch[1].ranks[rank].pending:
             if op.group == index and not op.is_transfer and function_of(op.op):
                 waiting[op.seq, op.op].append(rank)
     found: dict[int, Contradiction] = {}
-    for (seq, op), ranks in sorted(waiting.items()):
+    for (seq, name), ranks in sorted(waiting.items()):
         waiter = min(ranks, key=launched.__getitem__)
         for rank in sorted(entered.keys() & launched.keys() - found.keys()):
             if entered[rank] < seq and launched[rank] >= launched[waiter]:
                 text = (
-                    f"the {torch[0]} says rank {rank} has not entered {op} #{seq} of {torch[1].groups[index].name}, "
+                    f"the {torch[0]} says rank {rank} has not entered {name} #{seq} of {torch[1].groups[index].name}, "
                     f"in which rank {waiter} waits; the {ras[0]} says it has launched as much"
                 )
                 found[rank] = Contradiction(ranks=(rank, waiter), text=text, apart=(torch[0], ras[0]))
@@ -100,11 +100,15 @@ def _on_members(torch: Named, ras: Named, pairs: Mapping[int, int]) -> Iterator[
     comms = [comm for comm in ras[1].groups if comm.complete]
     if len(comms) < len(ras[1].groups) or len(comms) < LEAST_MEMBERS or not pairs:
         return
+    listed = {tuple(sorted(comm.members)) for comm in comms}
     for index, group in enumerate(torch[1].groups):
         if not group.uid or len(group.members) < LEAST_MEMBERS or not (group.complete or group.places):
             continue
         users = tuple(sorted(rank for rank, entered in _entered(torch[1], index).items() if entered))
-        if users and not any(_fits(group, comm) for comm in comms):
+        is_listed = (
+            tuple(sorted(group.members)) in listed if group.complete else any(_fits(group, comm) for comm in comms)
+        )
+        if users and not is_listed:
             text = f"the {torch[0]} shows operations of {group.name}, the {ras[0]} no communicator with its members"
             yield Contradiction(ranks=users, text=text, apart=(torch[0], ras[0]))
 
@@ -121,9 +125,7 @@ def _pairs(groups: Sequence[Group], comms: Sequence[Group]) -> dict[int, int]:
 
 
 def _fits(group: Group, comm: Group) -> bool:
-    """Whether a communicator has the members of a group, at the places that are known."""
-    if group.complete:
-        return sorted(group.members) == sorted(comm.members)
+    """Whether a communicator has the known members of a group at their places."""
     at = zip(group.members, group.places, strict=True)
     return all(place < len(comm.members) and comm.members[place] == rank for rank, place in at)
 
@@ -139,5 +141,6 @@ def _by_members(groups: Iterable[Group]) -> dict[tuple[int, ...], int]:
 
 def _entered(evidence: HangEvidence, index: int) -> dict[int, int]:
     """Rank -> number of operations of a group that it has entered, if this is exact."""
-    fronts = {rank: of_rank.fronts.get(index) for rank, of_rank in evidence.ranks.items()}
+    ranks = (evidence.ranks[rank] for rank in evidence.groups[index].members if rank in evidence.ranks)
+    fronts = {of_rank.rank: of_rank.fronts.get(index) for of_rank in ranks}
     return {rank: front.entered for rank, front in fronts.items() if front is not None and not front.least_entered}
