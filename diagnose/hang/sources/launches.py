@@ -78,7 +78,7 @@ def _on_waits(
 ) -> Iterator[Contradiction]:
     """Ranks that have not entered an operation in which another rank waits, and that have launched as much in RAS."""
     waiting: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for rank in launched.keys() & torch[1].ranks.keys():
+    for rank in sorted(launched.keys() & torch[1].ranks.keys()):
         for op in torch[1].ranks[rank].pending:
             if op.group == index and not op.is_transfer and function_of(op.op):
                 waiting[op.seq, op.op].append(rank)
