@@ -133,9 +133,14 @@ def _disagreements(verdicts: Sequence[tuple[str, HangVerdict]]) -> Iterator[Cont
 
 
 def _other_leads(found: Sequence[Found], verdict: HangVerdict) -> Iterator[Contradiction]:
-    """Sources in which ranks wait for other ranks than the named ones, if these are known in part only."""
+    """Sources in which ranks wait for other ranks than the named ones, if these are known in part only. Not for a wrong
+    collective or a dead rank: the others may wait for victims."""
     named, ranks = set(verdict.initiating), verdict.evidence.ranks
-    if not named or not all(rank in ranks and ranks[rank].partial for rank in named):
+    if (
+        len(found) == 1
+        or verdict.kind is not Kind.HUNG_COLLECTIVE
+        or not all(rank in ranks and ranks[rank].partial for rank in named)
+    ):
         return
     for one in found:
         awaited = wait_graph(one.evidence).roots() & one.evidence.ranks.keys()

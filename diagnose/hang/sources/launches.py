@@ -18,6 +18,7 @@ has launched it, and a rank that has not entered it has launched less.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from diagnose.hang.evidence import Contradiction, Group, HangEvidence
@@ -49,6 +50,7 @@ def function_of(op: str) -> str:
 
 def between_ras_and_torch(torch: Named, ras: Named) -> Iterator[Contradiction]:
     """All contradictions between a source of torch and RAS."""
+    torch = torch[0], _with_known_members(torch[1])
     pairs = _pairs(torch[1].groups, ras[1].groups)
     for index, comm in sorted(pairs.items()):
         entered, launched = _entered(torch[1], index), _entered(ras[1], comm)
@@ -111,6 +113,16 @@ def _on_members(torch: Named, ras: Named, pairs: Mapping[int, int]) -> Iterator[
         if users and not is_listed:
             text = f"the {torch[0]} shows operations of {group.name}, the {ras[0]} no communicator with its members"
             yield Contradiction(ranks=users, text=text, apart=(torch[0], ras[0]))
+
+
+def _with_known_members(evidence: HangEvidence) -> HangEvidence:
+    """The evidence with an incomplete default group if the number of ranks is a guess: more ranks may exist."""
+    guessed = tuple(range(evidence.world_size)) if evidence.guessed_size else ()
+    groups = (
+        replace(group, complete=False, places=guessed) if group.complete and group.members == guessed else group
+        for group in evidence.groups
+    )
+    return replace(evidence, groups=tuple(groups))
 
 
 def _pairs(groups: Sequence[Group], comms: Sequence[Group]) -> dict[int, int]:

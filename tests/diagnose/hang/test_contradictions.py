@@ -112,6 +112,28 @@ def test_a_group_of_a_log_is_compared_with_the_communicator_that_has_its_members
     ]
 
 
+def test_a_guessed_number_of_ranks_contradicts_no_communicator() -> None:
+    """The log shows ranks 0 to 2 of four: there is no line of rank 3."""
+    group = Group(name="default_pg", members=(0, 1, 2), uid="0")
+    ranks = {
+        rank: RankEvidence(rank=rank, fronts={0: Front(entered=9, completed=8)}, partial=True) for rank in range(3)
+    }
+    evidence = HangEvidence(world_size=3, guessed_size=True, groups=(group,), ranks=ranks)
+    verdict = judge_together([Found(name="log", evidence=evidence), ras(EQUAL, {0: 3, 1: 3})])
+    assert verdict.evidence.contradictions == ()
+
+
+def test_a_wrong_collective_is_named_although_ranks_wait_for_other_ranks() -> None:
+    """Rank 3 has not entered the operation. It may wait in one that the log does not show."""
+    ranks = {
+        rank: RankEvidence(rank=rank, pending=(Pending(group=0, seq=9, op=op, signature=op),), partial=True)
+        for rank, op in ((0, "all_gather"), (1, "all_gather"), (BEHIND, "reduce_scatter"), (4, "all_gather"))
+    }
+    group = Group(name="default_pg", members=tuple(range(5)), uid="0")
+    found = log(group, {**ranks, 3: RankEvidence(rank=3, partial=True)})
+    assert judge_together([found]).initiating == (BEHIND,)
+
+
 def reported(seq: int) -> Found:
     """A log in which rank 1 reports an operation that timed out. No line names its group, as in torch 2.2."""
     unknown = Group(name="an unknown group", members=(1,), complete=False)
