@@ -136,11 +136,8 @@ def _other_leads(found: Sequence[Found], verdict: HangVerdict) -> Iterator[Contr
     """Sources in which ranks wait for other ranks than the named ones, if these are known in part only. Not for a wrong
     collective or a dead rank: the others may wait for victims."""
     named, ranks = set(verdict.initiating), verdict.evidence.ranks
-    if (
-        len(found) == 1
-        or verdict.kind is not Kind.HUNG_COLLECTIVE
-        or not all(rank in ranks and ranks[rank].partial for rank in named)
-    ):
+    are_partial = all(rank in ranks and ranks[rank].partial for rank in named)
+    if len(found) == 1 or not named or not are_partial or verdict.kind is not Kind.HUNG_COLLECTIVE:
         return
     for one in found:
         awaited = wait_graph(one.evidence).roots() & one.evidence.ranks.keys()

@@ -19,16 +19,16 @@ UNCLEAR = ("train_step (train.py:88)",)
 APART = "undecided: the {} and the {} do not show the same moment of the same job"
 
 
-def dumps(op: str = "all_reduce", members: Sequence[Sequence[int]] = ()) -> Found:
+def dumps(op: str = "all_reduce", members: Sequence[Sequence[int]] = (), behind: int = BEHIND) -> Found:
     """All ranks but one wait in #9 of the group of all. ``members``: of further groups, in which nothing is pending."""
     ranks = {
         rank: RankEvidence(
             rank=rank,
             fronts={
-                0: Front(entered=8 if rank == BEHIND else 9, completed=8),
+                0: Front(entered=8 if rank == behind else 9, completed=8),
                 **{at: Front(entered=3, completed=3) for at, group in enumerate(members, 1) if rank in group},
             },
-            pending=() if rank == BEHIND else (Pending(group=0, seq=9, op=op),),
+            pending=() if rank == behind else (Pending(group=0, seq=9, op=op),),
         )
         for rank in range(SIZE)
     }
@@ -199,6 +199,12 @@ def test_a_stack_does_not_name_a_rank_if_ras_shows_that_the_others_wait_for_anot
     assert [one.text for one in verdict.evidence.contradictions] == [
         "in the NCCL RAS, ranks wait for rank 1, and none is known to wait for rank 2"
     ]
+
+
+def test_waits_for_other_ranks_contradict_no_verdict_that_names_no_rank() -> None:
+    verdict = judge_together([dumps(behind=-1), ras(EQUAL, {0: 7, 1: 6})])
+    assert verdict.headline.startswith("all of default_pg [0-3] entered all_reduce #9 and none finished it")
+    assert verdict.evidence.contradictions == ()
 
 
 def test_the_first_line_names_the_source_if_no_other_one_confirms_it() -> None:
