@@ -10,7 +10,7 @@ them alone names other ranks, or if a rank is known in part only and the ranks o
 is not named if a contradiction is about it. No rank is named if two sources are of different moments. Sizes and types
 are compared within one source only: sources write them in different forms.
 
-A false source that agrees with all others cannot be recognised. So the verdict says if only one source names the rank.
+A false source that agrees with all others cannot be recognised. So the first line says if only one source names the rank.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,12 +83,13 @@ def judge_together(found: Sequence[Found]) -> HangVerdict:
 
 
 def _with_sole_source(verdict: HangVerdict, verdicts: Sequence[tuple[str, HangVerdict]]) -> HangVerdict:
-    """The verdict with the name of the source, if only one of several names a rank. The others do not confirm it."""
+    """The verdict with the name of the source, if only one of several names the ranks when it is alone."""
     naming = [name for name, alone in verdicts if set(alone.initiating) & set(verdict.initiating)]
     if len(verdicts) == 1 or len(naming) != 1:
         return verdict
-    show = "show" if naming[0].endswith("s") else "shows"
-    return replace(verdict, headline=f"{verdict.headline}; only the {naming[0]} {show} this")
+    name = "name" if naming[0].endswith("s") else "names"
+    them = "them" if len(verdict.initiating) > 1 else "it"
+    return replace(verdict, headline=f"{verdict.headline}; only the {naming[0]} {name} {them}")
 
 
 def _of_different_moments(verdict: HangVerdict, sources: tuple[str, str]) -> HangVerdict:

@@ -210,6 +210,6 @@ def test_waits_for_other_ranks_contradict_no_verdict_that_names_no_rank() -> Non
 def test_the_first_line_names_the_source_if_no_other_one_confirms_it() -> None:
     waiting = [WAITS, WAITS, UNCLEAR, WAITS]
     alone = judge_together([dumps(), stacks(*waiting)]).headline
-    assert alone.endswith("; only the flight recorder shows this")
+    assert alone.endswith("; only the flight recorder names it")
     assert "only" not in judge_together([dumps()]).headline
     assert "only" not in judge_together([dumps(), ras({**EQUAL, BEHIND: 49}), stacks(*waiting)]).headline
