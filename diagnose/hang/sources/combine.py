@@ -10,7 +10,8 @@ them alone names other ranks, or if a rank is known in part only and the ranks o
 is not named if a contradiction is about it. No rank is named if two sources are of different moments. Sizes and types
 are compared within one source only: sources write them in different forms.
 
-A false source that agrees with all others cannot be recognised. So the first line says if only one source names the rank.
+A false source that agrees with all others cannot be recognised. So the first line says if only one source names a
+rank.
 """
 
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,7 @@
     reported   a log reports an operation that timed out, and the rank has no such operation pending
 
 A stalled job does not change, so sources of one moment agree on counts and members. If they do not for several ranks,
-the sources are of different moments, attempts or numberings of ranks.
-NCCL RAS is compared with torch in ``launches.py``.
+the sources are of different moments, attempts or numberings of ranks. ``launches.py`` compares NCCL RAS with torch.
 """
 
 from collections import defaultdict
@@ -70,9 +69,17 @@ def _lacks_operations(of_rank: RankEvidence, more: RankEvidence) -> bool:
     began clearly earlier than all that are pending there. ``of_rank`` comes from rank files, which show all operations.
     """
     begun, more_begun = _begins_ns(of_rank), _begins_ns(more)
+    if begun and more_begun and max(more_begun) > max(begun) + CLEARLY_NS:
+        return True
     pending, more_pending = ([op.since_ns for op in each.pending if op.since_ns] for each in (of_rank, more))
-    is_later = bool(begun and more_begun) and max(more_begun) > max(begun) + CLEARLY_NS
-    return is_later or (bool(pending and more_pending) and min(more_pending) < min(pending) - CLEARLY_NS)
+    is_exact = all(_is_only_one(of_rank, op) for op in of_rank.pending)
+    return bool(is_exact and pending and more_pending) and min(more_pending) < min(pending) - CLEARLY_NS
+
+
+def _is_only_one(of_rank: RankEvidence, op: Pending) -> bool:
+    """Whether a collective is the only one that is pending in its group. Rank files show when the newest one began."""
+    front = of_rank.fronts.get(op.group)
+    return not op.is_transfer and front is not None and front.entered == front.completed + 1
 
 
 def _begins_ns(of_rank: RankEvidence) -> list[int]:

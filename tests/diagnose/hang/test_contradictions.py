@@ -3,13 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, Process, RankEvidence
 from diagnose.hang.sources.combine import Found, judge_together
 from diagnose.hang.sources.from_communicators import evidence_from_ras
+from diagnose.hang.sources.from_logs import evidence_from_logs
 from diagnose.hang.sources.from_stacks import evidence_from_stacks
+from diagnose.hang.sources.read_logs import read_logs
 from diagnose.hang.sources.read_ras import read_ras
 
 SIZE, BEHIND = 4, 2
@@ -150,6 +153,22 @@ def test_no_rank_is_named_if_a_log_reports_an_operation_that_is_not_pending_in_t
     ]
 
 
+TIMEOUT = (
+    "[rank1]:[E1206 {time}:12.7 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds before\n"
+    "[rank1]:[E1206 {time}:12.7 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 1] failure detected by "
+    "watchdog at work sequence id: {seq} PG status: last enqueued work: {seq}, last completed work: {before}\n"
+)
+
+
+def test_a_log_with_an_earlier_stall_contradicts_no_dump(tmp_path: Path) -> None:
+    stalls = (TIMEOUT.format(time=time, seq=seq, before=seq - 1) for time, seq in (("08:44", 20), ("18:44", 9)))
+    (tmp_path / "job.log").write_text("".join(stalls))
+    found = Found(name="log", evidence=evidence_from_logs(read_logs([str(tmp_path)])))
+    assert "log: it has lines of several stalls or attempts of the job" in " ".join(found.evidence.notes)
+    assert judge_together([dumps(), found]).initiating == (BEHIND,)
+
+
 def test_a_reported_operation_may_be_one_that_the_flight_recorder_has_lost() -> None:
     found = dumps()
     more = replace(found.evidence.ranks[1], fronts={0: Front(entered=12, completed=8)})
@@ -166,6 +185,7 @@ def stopped_files(*, begun_s: int) -> Found:
         rank: RankEvidence(
             rank=rank,
             process=Process.STOPPED if rank == BEHIND else Process.ALIVE,
+            fronts={0: Front(entered=2 if rank == BEHIND else 3, completed=2)},
             pending=() if rank == BEHIND else (Pending(group=0, seq=3, op="tp-all-reduce", since_ns=begun_s * S),),
         )
         for rank in range(SIZE)
