@@ -155,7 +155,8 @@ def test_no_rank_is_named_if_a_log_reports_an_operation_that_is_not_pending_in_t
 
 TIMEOUT = (
     "[rank1]:[E1206 {time}:12.7 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds before\n"
+    "WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600029 milliseconds "
+    "before timing out.\n"
     "[rank1]:[E1206 {time}:12.7 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 1] failure detected by "
     "watchdog at work sequence id: {seq} PG status: last enqueued work: {seq}, last completed work: {before}\n"
 )
