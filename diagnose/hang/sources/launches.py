@@ -27,6 +27,8 @@ Named = tuple[str, HangEvidence]
 """The name of a source, and its evidence."""
 LEAST_MEMBERS = 2
 """Fewer known members of a group do not identify its communicator."""
+LEAST_LISTED = 2
+"""An answer of RAS as text lists one communicator only."""
 _FUNCTIONS = {
     "all_reduce": "AllReduce",
     "barrier": "AllReduce",
@@ -51,12 +53,15 @@ def function_of(op: str) -> str:
 def between_ras_and_torch(torch: Named, ras: Named) -> Iterator[Contradiction]:
     """All contradictions between a source of torch and RAS."""
     torch = torch[0], _with_known_members(torch[1])
-    pairs = _pairs(torch[1].groups, ras[1].groups)
+    fitting = _fitting(torch[1].groups, ras[1].groups)
+    pairs = {index: comms[0] for index, comms in fitting.items() if len(comms) == 1}
+    pairs |= _of_same_members(torch[1].groups, ras[1].groups)
     for index, comm in sorted(pairs.items()):
         entered, launched = _entered(torch[1], index), _entered(ras[1], comm)
         yield from _on_order(torch, ras, comm, entered, launched)
         yield from _on_waits(torch, ras, index, entered, launched)
-    yield from _on_members(torch, ras, pairs)
+    if pairs:
+        yield from _on_members(torch, ras, fitting)
 
 
 def _on_order(
@@ -97,20 +102,16 @@ def _on_waits(
     yield from found.values()
 
 
-def _on_members(torch: Named, ras: Named, pairs: Mapping[int, int]) -> Iterator[Contradiction]:
-    """Groups of torch that have operations, but no communicator. An answer of RAS as text lists only one of these."""
-    comms = [comm for comm in ras[1].groups if comm.complete]
-    if len(comms) < len(ras[1].groups) or len(comms) < LEAST_MEMBERS or not pairs:
+def _on_members(torch: Named, ras: Named, fitting: Mapping[int, Sequence[int]]) -> Iterator[Contradiction]:
+    """Groups of torch that have operations, but no communicator. ``fitting``: see :func:`_fitting`."""
+    comms = ras[1].groups
+    if len(comms) < LEAST_LISTED or not all(comm.complete for comm in comms):
         return
     listed = {tuple(sorted(comm.members)) for comm in comms}
     for index, group in enumerate(torch[1].groups):
-        if not group.uid or len(group.members) < LEAST_MEMBERS or not (group.complete or group.places):
-            continue
+        is_listed = tuple(sorted(group.members)) in listed if group.complete else bool(fitting.get(index, [0]))
         users = tuple(sorted(rank for rank, entered in _entered(torch[1], index).items() if entered))
-        is_listed = (
-            tuple(sorted(group.members)) in listed if group.complete else any(_fits(group, comm) for comm in comms)
-        )
-        if users and not is_listed:
+        if group.uid and len(group.members) >= LEAST_MEMBERS and users and not is_listed:
             text = f"the {torch[0]} shows operations of {group.name}, the {ras[0]} no communicator with its members"
             yield Contradiction(ranks=users, text=text, apart=(torch[0], ras[0]))
 
@@ -125,21 +126,23 @@ def _with_known_members(evidence: HangEvidence) -> HangEvidence:
     return replace(evidence, groups=tuple(groups))
 
 
-def _pairs(groups: Sequence[Group], comms: Sequence[Group]) -> dict[int, int]:
-    """Index of a group -> index of its communicator, for pairs that are certain."""
+def _of_same_members(groups: Sequence[Group], comms: Sequence[Group]) -> dict[int, int]:
+    """Index of a group -> index of its communicator. Both are the only ones with their members."""
     same = _by_members(comms)
-    pairs = {index: same[members] for members, index in _by_members(groups).items() if members in same}
-    for index, group in enumerate(groups):
-        if not group.complete and len(group.places) >= LEAST_MEMBERS:
-            fitting = [at for at, comm in enumerate(comms) if comm.complete and _fits(group, comm)]
-            pairs |= {index: fitting[0]} if len(fitting) == 1 else {}
-    return pairs
+    return {index: same[members] for members, index in _by_members(groups).items() if members in same}
 
 
-def _fits(group: Group, comm: Group) -> bool:
-    """Whether a communicator has the known members of a group at their places."""
-    at = zip(group.members, group.places, strict=True)
-    return all(place < len(comm.members) and comm.members[place] == rank for rank, place in at)
+def _fitting(groups: Sequence[Group], comms: Sequence[Group]) -> dict[int, list[int]]:
+    """Index of a group with some known members -> the communicators that have these members at the same places."""
+    with_rank: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for at, comm in enumerate(comms):
+        for place, rank in enumerate(comm.members if comm.complete else ()):
+            with_rank[rank, place].add(at)
+    return {
+        index: sorted(set.intersection(*(with_rank[each] for each in zip(group.members, group.places, strict=True))))
+        for index, group in enumerate(groups)
+        if not group.complete and len(group.places) >= LEAST_MEMBERS
+    }
 
 
 def _by_members(groups: Iterable[Group]) -> dict[tuple[int, ...], int]:
