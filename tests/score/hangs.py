@@ -151,8 +151,8 @@ NOTE = """\
   themselves, or the verdict lists a contradiction. The last row of the last table counts all others. There, the true
   source shows nothing that contradicts the false one, and a verdict can be that of the false source alone. Stacks, for
   example, show no operations, so dumps of another hang in which a rank issued a wrong collective agree with them. No
-  rule can tell such a source from a true one. The first lines of {sole} of the {innocent} verdicts in the last column
-  of that row say that only one source names the rank.
+  rule can distinguish such a source from a true one. The first lines of {sole} of the {innocent} verdicts in the last
+  column of that row say that only one source names the rank.
 """
 HEADINGS = ("exact", "some of the faulty ranks", "operation, no rank", "undecided", "innocent rank named")
 
