@@ -119,7 +119,7 @@ class _CheckpointLine:
 
 def run_ranks(config: TrainConfig, options: RunOptions, tokens: Tokens | None) -> int:
     """Train with all ranks on this machine. Returns 0 if all ranks finished, 1 if a rank failed, 128 + n if the
-    launcher received signal n, 143 if all ranks ended early because a rank received SIGTERM."""
+    launcher received signal n, 128 + SIGTERM if a rank received SIGTERM and all ranks ended early."""
     interrupt = _Interrupt()
     on_first_ending(interrupt.note, limit_s=LIMIT_S + SAVE_S if options.checkpoints else LIMIT_S)
     with _rendezvous() as init_method:

@@ -46,6 +46,9 @@ TRUTH_NAME = "truth.json"
 def launch(config: TrainConfig, options: RunOptions) -> int:
     """Train. Returns 0 if all steps were done, 1 if a rank failed, 128 + n if signal n ended the training.
 
+    Under torchrun this process is a rank. Then it ends with status 65 after a step whose loss or gradient norm is not
+    finite (``rank_status.py``).
+
     The injected fault is written to ``OUT/truth.json`` before the first step.
 
     Raises:

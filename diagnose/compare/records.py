@@ -48,7 +48,7 @@ class SideFacts:
     num_steps: int
     """Number of compared steps."""
     left_out: int
-    """Steps of the warm-up and of profiles that are not compared."""
+    """Settling steps and steps with a profile, which are not compared."""
     ranks: tuple[int, ...]
     """The chosen ranks. Empty: all."""
     mesh: str
@@ -62,7 +62,7 @@ class SideFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What to compare: steps without warm-up, and some or all ranks."""
+    """What to compare: steps without the settling steps, and some or all ranks."""
 
     view: RunView
     label: str
@@ -70,7 +70,7 @@ class Side:
     ranks: tuple[int, ...] = ()
     """The chosen ranks. Empty: all."""
     left_out: int = 0
-    """Number of steps of the warm-up and of profiles that the view does not contain."""
+    """Number of settling steps and of steps with a profile. The view does not contain them."""
 
     @property
     def facts(self) -> SideFacts:

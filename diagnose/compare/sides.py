@@ -1,6 +1,6 @@
 """Names of sides, and how they are read from a store.
 
-RUN                              the newest attempt, its newest 200 steps without the warm-up
+RUN                              the newest attempt, its newest 200 steps without the settling steps
 RUN/0                            attempt 0
 RUN/0/steps=100-199              exactly these steps
 RUN/steps=100-/ranks=0-7,12      from step 100 on, some ranks
@@ -22,9 +22,9 @@ from telemetry.stores.queries import LAST_STEP
 
 FEWEST_STEPS = 10
 """Each side needs at least this many steps. Fewer steps cannot show a difference."""
-MOST_WARM_UP = 10
-"""Limit of the warm-up in steps. The warm-up is the first quarter of the stored steps of an attempt."""
-FEWEST_WARM_UP = 2
+MOST_SETTLING = 10
+"""Largest number of settling steps. They are the first quarter of the stored steps of an attempt."""
+FEWEST_SETTLING = 2
 EXAMPLE = "such as gpt, gpt/0, gpt/0/steps=100-199 or gpt/ranks=0-7"
 _STEPS = re.compile(r"(\d{1,10})(?:-(\d{0,10}))?", re.ASCII)
 
@@ -107,10 +107,10 @@ def side_of(view: RunView, name: SideName) -> Side:
     ranks = unfold_ranks(name.ranks, view.topology.world_size) if name.ranks else ()
     usual = view.without_profiled()
     if name.window is None:
-        usual = _without_warm_up(usual)
+        usual = _without_settling(usual)
     if len(usual.steps) < FEWEST_STEPS:
         raise UsageError(
-            f"{name} has {len(usual.steps)} steps to compare, without warm-up and profiles",
+            f"{name} has {len(usual.steps)} steps to compare, without settling steps and profiles",
             hint=f"a comparison needs {FEWEST_STEPS} on each side",
         )
     whole = len(ranks) == view.topology.world_size
@@ -125,11 +125,11 @@ def side_of(view: RunView, name: SideName) -> Side:
     )
 
 
-def _without_warm_up(view: RunView) -> RunView:
-    """The view without the first steps of the attempt, which compile, allocate and fill caches."""
+def _without_settling(view: RunView) -> RunView:
+    """The view without the settling steps of the attempt, which compile, allocate and fill caches."""
     stored = view.history.steps if len(view.history.steps) else view.steps
     if not len(stored):
         return view
-    num_steps = min(MOST_WARM_UP, max(FEWEST_WARM_UP, len(stored) // 4))
-    warm = int(np.searchsorted(view.steps, int(stored[0]) + num_steps))
-    return view.newest(len(view.steps) - warm) if warm < len(view.steps) else view
+    num_steps = min(MOST_SETTLING, max(FEWEST_SETTLING, len(stored) // 4))
+    left_out = int(np.searchsorted(view.steps, int(stored[0]) + num_steps))
+    return view.newest(len(view.steps) - left_out) if left_out < len(view.steps) else view

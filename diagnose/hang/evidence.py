@@ -6,8 +6,7 @@
     logs, NCCL RAS, Inspector, stacks  -----'  (``sources/``: several at once are combined)
 
 A rank's *fronts* are its progress in each group: ``entered`` operations were issued by its host, ``completed`` ones
-have ended. The operations between the two are *pending*. Numbers count from 1 within a group and are equal on all
-members.
+have ended. Those between the two are *pending*. Numbers count from 1 in a group, and are equal on all members.
 """
 
 from collections.abc import Mapping
@@ -78,6 +77,8 @@ class Group:
     """Whether ``members`` is known to be all of them; else they are those with records."""
     uid: str = ""
     """The name that torch, or NCCL, gives the group; empty when not known. Several sources use the same one."""
+    places: tuple[int, ...] = ()
+    """Position of each of ``members`` in the whole group, if some members are not known. Empty: not known."""
 
 
 @dataclass(slots=True, eq=False)
@@ -233,6 +234,8 @@ class Contradiction:
     text: str
     apart: tuple[str, str] | None = None
     """The two sources, if only sources of different moments or jobs can disagree like this. Otherwise None."""
+    is_certain: bool = False
+    """Whether a single rank is enough to show this. Another rank may only have been read at another time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -253,7 +253,7 @@ def comparison_sides(found: Comparison) -> list[str]:
 
 def _side_text(side: SideFacts) -> str:
     ranks = f", ranks {name_some(side.ranks)}" if side.ranks else ""
-    left_out = f", without {side.left_out} of warm-up or profiles" if side.left_out else ""
+    left_out = f", without {side.left_out} settling steps or steps with a profile" if side.left_out else ""
     return f"{side.label}, {side.mesh}, {side.num_steps} steps: {side.window.in_words}{left_out}{ranks}"
 
 

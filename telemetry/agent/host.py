@@ -30,8 +30,9 @@ from telemetry.evidence.rank_state import check_owner, heartbeat, is_alive, is_h
 from telemetry.files.private_files import open_folder
 from telemetry.printable import log
 from telemetry.process.child_process import BORN, is_of_this_boot
+from telemetry.record import shipping_page, state_page
 from telemetry.record.clocks.interface import Anchor, measure_anchor
-from telemetry.record.layout import AGENT_LOG_NAME
+from telemetry.record.layout import AGENT_LOG_NAME, META_NAME
 from telemetry.record.reader import find_rank_dirs
 from telemetry.records import RankIdentity
 
@@ -189,6 +190,9 @@ def _beat(rank: FollowedRank) -> dict[str, Any]:
 
 
 DAY_NS = 86_400 * 10**9
+IDENTIFYING = (shipping_page.FILE_NAME, state_page.FILE_NAME, META_NAME)
+"""Files by which :func:`sweep` recognises a rank that is stored. They are deleted last, so that the next call deletes
+the rest of a folder that was deleted in part."""
 
 
 def sweep(spool: Path, *, keep_days: float = KEEP_DAYS, now: Anchor | None = None) -> list[Path]:
@@ -227,7 +231,7 @@ def _remove(rank_folder: Path) -> None:
     rank, attempt, run = rank_folder.name, rank_folder.parent.name, rank_folder.parent.parent
     with open_folder(run, below=1) as run_folder:
         with run_folder.folder(attempt) as attempt_folder:
-            attempt_folder.remove_folder(rank, with_content=True)
+            attempt_folder.remove_folder(rank, with_content=True, last=IDENTIFYING)
             if any(name.startswith("rank-") for name in attempt_folder.names()):
                 return
             with suppress(OSError):

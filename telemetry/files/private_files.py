@@ -12,7 +12,7 @@ files 0600 under every umask; RANKSCOPE_UMASK=027 lets the group read. Root work
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +25,6 @@ _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_FILE = os.O_NONBLOCK | os.O_NOCTTY
 _OF_LINK_PIPE_SOCKET = (errno.ELOOP, errno.ENXIO)
 """Errors of the kernel when a link, a socket, or a pipe without a reader is opened."""
-_MAX_DEPTH = 8
-"""Largest depth of a folder that is deleted. The folder of a rank has two levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +113,16 @@ class Folder:
         with _named(self.path / name):
             os.unlink(name, dir_fd=self.descriptor)
 
-    def remove_folder(self, name: str, *, with_content: bool, depth: int = _MAX_DEPTH) -> None:
-        """Delete a folder, but no files of a mounted file system. ``depth``: largest number of levels of folders."""
+    def remove_folder(self, name: str, *, with_content: bool, last: Sequence[str] = (), levels: int = 8) -> None:
+        """Delete a folder of at most ``levels`` levels, but no files of a mounted file system. The files ``last`` are
+        deleted after all others, in this order: by them, a folder that is deleted in part can still be recognised."""
         if with_content:
-            if not depth:
+            if not levels:
                 raise OSError(errno.ENOTEMPTY, "folders are nested too deeply", str(self.path / name))
             with self.folder(name) as folder:
-                for child in folder.names():
+                for child in sorted(folder.names(), key=lambda child: last.index(child) if child in last else -1):
                     if folder.kind(child) == stat.S_IFDIR:
-                        folder.remove_folder(child, with_content=True, depth=depth - 1)
+                        folder.remove_folder(child, with_content=True, levels=levels - 1)
                     else:
                         folder.remove(child)
         os.rmdir(name, dir_fd=self.descriptor)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, anchors, pages, prose
+from ui.cli import main
 from ui.cli.main import COMMANDS, load_command
 
 PAGES = pages()
@@ -58,3 +59,9 @@ def options_of(words: list[str]) -> set[str]:
         name = words[1] if len(words) > 1 and words[1] in nested else "run"
         command = nested.get(name, command)
     return {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]} | {"--help"}
+
+
+def test_the_readme_lists_the_exit_statuses_that_the_command_documents() -> None:
+    table = PAGES["README.md"].partition("### Exit status")[2].partition("\n\n`")[0]
+    listed = re.findall(r"^\| (\d+(?: \+ n)?) \|", table, re.MULTILINE)
+    assert listed == re.findall(r"\s(\d+(?: \+ n)?) [a-z]", main.__doc__ or "")

@@ -39,6 +39,8 @@ ASKS_FOR = ("--dumps", "--stacks", "--logs", "--ras", "--world-size")
 ORDER = (SPOOL, *SOURCES)
 SETS = (*((one,) for one in ORDER), *combinations(ORDER, 2), SOURCES)
 ALL, SOME_GONE = "all", "some"
+SOLE = "; only the "
+"""In the first line of a verdict, if only one of several sources names the ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,8 @@ def judged(case: HangCase) -> Iterator[Judged]:
                 found = [sources[name] for name in names]
                 yield _judged(case, " + ".join(names), found, reporting=reporting)
     for kind, false in case.false.items():
-        for name, other in product(case.whole, false):
+        readable = [name for name, found in case.whole.items() if found is not None]
+        for name, other in product(readable, false):
             if name != other:
                 both = {name: case.whole[name], other: false[other]}
                 yield _beside(case, f"{name}, false {other}", both, other, kind)
@@ -146,7 +149,10 @@ NOTE = """\
   the service.
 - The tables of false sources count cases in which the true sources contradict the false one: they name faulty ranks by
   themselves, or the verdict lists a contradiction. The last row of the last table counts all others. There, the true
-  source shows nothing that contradicts the false one, and a verdict can be that of the false source alone.
+  source shows nothing that contradicts the false one, and a verdict can be that of the false source alone. Stacks, for
+  example, show no operations, so dumps of another hang in which a rank issued a wrong collective agree with them. No
+  rule can distinguish such a source from a true one. The first lines of {sole} of the {innocent} verdicts in the last
+  column of that row say that only one source names the rank.
 """
 HEADINGS = ("exact", "some of the faulty ranks", "operation, no rank", "undecided", "innocent rank named")
 
@@ -173,6 +179,7 @@ def as_section(found: Sequence[Judged], first: int) -> str:
     by_pair = [(name, *_cells(one for one in refuted if one.sources == name)) for name in pairs]
     by_kind = [(kind, *_cells(one for one in refuted if one.false == kind)) for kind in FALSE_KINDS]
     by_kind.append(("nothing contradicts it", *_cells(one for one in beside if not one.refuted)))
+    wrong = [one for one in beside if one.outcome == INNOCENT]
     families = dict.fromkeys(one.family for one in found)
     numbers = [(name, str(len({one.case for one in found if one.family == name}))) for name in families]
     return "\n\n".join((
@@ -180,7 +187,7 @@ def as_section(found: Sequence[Judged], first: int) -> str:
         as_table(("sources", "ranks that report", "cases", *HEADINGS), rows),
         as_table(("sources", "cases", *HEADINGS), by_pair),
         as_table(("kind of false source", "cases", *HEADINGS), by_kind),
-        NOTE.format(first=f"{first:,}").strip(),
+        NOTE.format(first=f"{first:,}", sole=sum(SOLE in one.headline for one in wrong), innocent=len(wrong)).strip(),
     ))  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 from telemetry.errors import UsageError
 from tests.deadline import until
 from tests.trainer.jobs import Job, alive, run_job, small_config, start_job
+from trainer.rank_status import NOT_FINITE
 from trainer.run import launch
 from trainer.run_options import RunOptions
 
@@ -89,3 +90,12 @@ def test_torchrun_with_a_wrong_number_of_processes_is_rejected(tmp_path: Path) -
     ended = start_job(small_config(dp=4), tmp_path, under_torchrun=2).finish()
     assert ended.status != 0
     assert "the job has 2 processes, but the grid has 4 ranks" in ended.words
+
+
+@pytest.mark.long
+def test_ranks_under_torchrun_end_with_status_65_after_a_step_that_is_not_finite(tmp_path: Path) -> None:
+    config = small_config(num_steps=8, dp=2)
+    job = start_job(config, tmp_path, under_torchrun=2, fault="nan:rank=1,step=2", checkpoints=tmp_path / "checkpoints")
+    ended = job.finish()
+    assert ended.status == 1
+    assert f"exitcode  : {NOT_FINITE} " in ended.words

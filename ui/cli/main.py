@@ -1,7 +1,8 @@
 """The `rankscope` command. Only the options of the named subcommand are imported. Its work is imported when it runs.
 
 exit status     0 nothing found    1 findings    2 wrong use or unreadable input    3 store or collector unreachable
-               70 an internal error, with a traceback    128 + n ended by signal n    141 the reader of a pipe closed it
+               65 of a rank under torchrun: the loss is not finite    70 an internal error, with a traceback
+               128 + n ended by signal n    141 the reader of a pipe closed it
 """
 
 import os

@@ -5,9 +5,13 @@
     stacks            ranks 0-7                    frames of all
 
 The first source that shows the groups of a rank is used for its counts. Groups are the same if torch gives them one
-name, or NCCL one hash. Sources contradict each other as ``contradictions.py`` describes, or if each of them alone names
-other ranks. A rank is not named if a contradiction is about it. No rank is named if two sources are of different
-moments. Sizes and types are compared within one source only: sources write them in different forms.
+name, or NCCL one hash. Sources contradict each other as ``contradictions.py`` and ``launches.py`` describe, if each of
+them alone names other ranks, or if a rank is known in part only and the ranks of a source wait for other ranks. A rank
+is not named if a contradiction is about it. No rank is named if two sources are of different moments. Sizes and types
+are compared within one source only: sources write them in different forms.
+
+A false source that agrees with all others cannot be recognised. So the first line says if only one source names a
+rank.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,9 +29,11 @@ from diagnose.hang.evidence import (
     Source,
 )
 from diagnose.hang.job_size import plausible_size
-from diagnose.hang.sources.contradictions import of_one_rank, on_members, on_order, sources_apart
+from diagnose.hang.sources.contradictions import of_one_rank, on_members, sources_apart
 from diagnose.hang.sources.from_communicators import RAS
+from diagnose.hang.sources.launches import between_ras_and_torch
 from diagnose.hang.verdict import HangVerdict, State, judge
+from diagnose.hang.waits import wait_graph
 from diagnose.ranges import fold_ranks
 
 MAX_CONTRADICTIONS = 50
@@ -66,13 +72,25 @@ def judge_together(found: Sequence[Found]) -> HangVerdict:
         for one, text in zip(found, says, strict=True)
     )
     together = combine(found)
-    contradictions = (*_disagreements(verdicts), *together.contradictions)
-    verdict = judge(replace(together, sources=sources, contradictions=contradictions[:MAX_CONTRADICTIONS]))
+    verdict = judge(replace(together, sources=sources))
+    contradictions = (*_disagreements(verdicts), *together.contradictions, *_other_leads(found, verdict))
+    evidence = replace(verdict.evidence, contradictions=contradictions[:MAX_CONTRADICTIONS])
+    verdict = replace(verdict, evidence=evidence)
     apart = sources_apart(contradictions)
     if apart is not None:
         return _of_different_moments(verdict, apart)
     disputed = sorted({rank for one in contradictions for rank in one.ranks} & set(verdict.initiating))
-    return _disputed(verdict, disputed) if disputed else verdict
+    return _disputed(verdict, disputed) if disputed else _with_sole_source(verdict, verdicts)
+
+
+def _with_sole_source(verdict: HangVerdict, verdicts: Sequence[tuple[str, HangVerdict]]) -> HangVerdict:
+    """The verdict with the name of the source, if only one of several names the ranks when it is alone."""
+    naming = [name for name, alone in verdicts if set(alone.initiating) & set(verdict.initiating)]
+    if len(verdicts) == 1 or len(naming) != 1:
+        return verdict
+    name = "name" if naming[0].endswith("s") else "names"
+    them = "them" if len(verdict.initiating) > 1 else "it"
+    return replace(verdict, headline=f"{verdict.headline}; only the {naming[0]} {name} {them}")
 
 
 def _of_different_moments(verdict: HangVerdict, sources: tuple[str, str]) -> HangVerdict:
@@ -116,6 +134,20 @@ def _disagreements(verdicts: Sequence[tuple[str, HangVerdict]]) -> Iterator[Cont
                 yield Contradiction(ranks=tuple(sorted(ranks ^ others)), text=text)
 
 
+def _other_leads(found: Sequence[Found], verdict: HangVerdict) -> Iterator[Contradiction]:
+    """Sources in which ranks wait for other ranks than the named ones, if these are known in part only. Not for a wrong
+    collective or a dead rank: the others may wait for victims."""
+    named, ranks = set(verdict.initiating), verdict.evidence.ranks
+    are_partial = all(rank in ranks and ranks[rank].partial for rank in named)
+    if len(found) == 1 or not named or not are_partial or verdict.kind is not Kind.HUNG_COLLECTIVE:
+        return
+    for one in found:
+        awaited = wait_graph(one.evidence).roots() & one.evidence.ranks.keys()
+        if awaited and not awaited & named:
+            text = f"in the {one.name}, ranks wait for {_named(awaited)}, and none is known to wait for {_named(named)}"
+            yield Contradiction(ranks=tuple(sorted(named)), text=text)
+
+
 def _named(ranks: set[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
 
@@ -157,14 +189,14 @@ def combine(found: Sequence[Found]) -> HangEvidence:
 
 
 def _between_sources(found: Sequence[Found]) -> Iterator[Contradiction]:
-    """Contradictions on members of groups, and on the order of ranks within them."""
+    """Contradictions on members of groups, and on the progress of ranks within them."""
     named = [(one.name, one.evidence) for one in found]
     shown = {name: {rank: _groups_of(of_rank) for rank, of_rank in evidence.ranks.items()} for name, evidence in named}
     yield from on_members(named, shown)
     for ras in named:
         for torch in named if ras[0] == RAS else ():
             if torch is not ras:
-                yield from on_order(torch, ras)
+                yield from between_ras_and_torch(torch, ras)
 
 
 def _has_signatures(evidence: HangEvidence) -> bool:

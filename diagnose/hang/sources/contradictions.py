@@ -2,26 +2,36 @@
 
     counts     a rank has other counts in one group
     members    a rank is in a group that, as the other source lists it, does not hold the rank
-    order      NCCL RAS shows a rank ahead of another one in a communicator, torch does not: see below
     process    one shows that the rank has ended, the other that it lives
     waiting    a rank waits in communication, but nothing of it is pending
+    time       an operation of a rank began long before or after those that rank files show
+    reported   a log reports an operation that timed out, and the rank has no such operation pending
 
 A stalled job does not change, so sources of one moment agree on counts and members. If they do not for several ranks,
-the sources are of different moments, attempts or numberings of ranks.
-
-RAS and torch have no common names of groups. A communicator and a group are compared if they are the only ones with
-their members. RAS counts fewer operations than torch, but in the same order. So a rank that RAS shows ahead of another
-one has also entered more operations of torch's group.
+the sources are of different moments, attempts or numberings of ranks. ``launches.py`` compares NCCL RAS with torch.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 
-from diagnose.hang.evidence import Contradiction, Front, Group, HangEvidence, Process, RankEvidence
+from diagnose.hang.evidence import (
+    NS_PER_S,
+    Contradiction,
+    Front,
+    Group,
+    HangEvidence,
+    Pending,
+    Process,
+    RankEvidence,
+)
+from diagnose.hang.sources.from_communicators import RAS
+from diagnose.hang.sources.launches import function_of
 
 LEAST_RANKS = 2
-"""A single rank may have been read at another time, or have an incomplete log."""
+"""A single rank may have been read at another time, or have an incomplete log. Neither adds an operation that timed
+out."""
+CLEARLY_NS = 60 * NS_PER_S
+"""Both times are of the clock of the rank's host."""
 _ENDED = (Process.DEAD, Process.ENDED)
 _Records = tuple[str, RankEvidence]
 """The name of a source, and its record of a rank with indices of the common groups."""
@@ -44,6 +54,57 @@ def of_one_rank(
     if second.on_host is False and not first.partial and not first.pending and first.fronts:
         text = f"the {other} say rank {rank} waits in communication, the {name} shows nothing pending"
         yield Contradiction(ranks=(rank,), text=text)
+    if not (first.partial or second.partial) and _lacks_operations(first, second):
+        text = f"the {other} shows an operation of rank {rank} that began at another time than those in the {name}"
+        yield Contradiction(ranks=(rank,), text=text, apart=(name, other), is_certain=True)
+    has_numbers = not first.partial and first.fronts and all(groups[index].uid for index in first.fronts)
+    for op in second.pending if has_numbers and second.partial and other != RAS else ():
+        if function_of(op.op) and not _may_be_pending(first, op):
+            text = f"the {other} says {op.op} #{op.seq} of rank {rank} has timed out, the {name} does not show it"
+            yield Contradiction(ranks=(rank,), text=text, apart=(name, other), is_certain=True)
+
+
+def _lacks_operations(of_rank: RankEvidence, more: RankEvidence) -> bool:
+    """Whether ``more`` has an operation that began clearly later than all in ``of_rank``, or one that is pending and
+    began clearly earlier than all that are pending there. ``of_rank`` comes from rank files, which show all operations.
+    """
+    begun, more_begun = _begins_ns(of_rank), _begins_ns(more)
+    if begun and more_begun and max(more_begun) > max(begun) + CLEARLY_NS:
+        return True
+    pending, more_pending = ([op.since_ns for op in each.pending if op.since_ns] for each in (of_rank, more))
+    is_exact = all(_is_only_one(of_rank, op) for op in of_rank.pending)
+    return bool(is_exact and pending and more_pending) and min(more_pending) < min(pending) - CLEARLY_NS
+
+
+def _is_only_one(of_rank: RankEvidence, op: Pending) -> bool:
+    """Whether a collective is the only one that is pending in its group. Rank files show when the newest one began."""
+    front = of_rank.fronts.get(op.group)
+    return not op.is_transfer and front is not None and front.entered == front.completed + 1
+
+
+def _begins_ns(of_rank: RankEvidence) -> list[int]:
+    """Wall clock at which operations of a rank began, as far as it is known."""
+    begins = (*(front.entered_ns for front in of_rank.fronts.values()), *(op.since_ns for op in of_rank.pending))
+    return [begin_ns for begin_ns in begins if begin_ns]
+
+
+def _may_be_pending(of_rank: RankEvidence, op: Pending) -> bool:
+    """Whether a rank of which everything is known may wait in an operation of a log.
+
+    Its group is not compared: old logs do not name it, or give several groups one name. Numbers of a group that carries
+    transfers are not compared either: some versions of torch number both together.
+    """
+    collectives = [each for each in of_rank.pending if not each.is_transfer]
+    mixed = {each.group for each in of_rank.pending if each.is_transfer}
+    recorded = {(each.group, each.seq) for each in collectives}
+    is_lost = any(  # the flight recorder is too small for all entries
+        front.completed < op.seq <= front.entered and (index, op.seq) not in recorded
+        for index, front in of_rank.fronts.items()
+    )
+    return is_lost or any(
+        (each.seq == op.seq or each.group in mixed) and function_of(each.op) in ("", function_of(op.op))
+        for each in collectives
+    )
 
 
 def _differences(first: Front, second: Front) -> Iterator[tuple[str, int, int]]:
@@ -80,43 +141,12 @@ def on_members(
                         yield Contradiction(ranks=(rank,), text=text, apart=(name, other))
 
 
-def on_order(torch: tuple[str, HangEvidence], ras: tuple[str, HangEvidence]) -> Iterator[Contradiction]:
-    """Contradictions on ranks that are behind others in RAS but not in torch. At most one for each rank and group."""
-    (name, evidence), (other, counted) = torch, ras
-    groups, comms = _by_members(evidence.groups), _by_members(counted.groups)
-    for members in sorted(groups.keys() & comms.keys()):
-        entered, launched = _entered(evidence, groups[members]), _entered(counted, comms[members])
-        least: int | None = None  # the rank that entered the fewest operations, of those that RAS shows further ahead
-        ranks = sorted(entered.keys() & launched.keys(), key=lambda rank: -launched[rank])
-        for _, level in groupby(ranks, key=launched.__getitem__):
-            same = sorted(level)
-            for rank in same:
-                if least is not None and entered[least] <= entered[rank]:
-                    where = counted.groups[comms[members]].name
-                    text = f"the {other} shows rank {rank} behind rank {least} in {where}, the {name} does not"
-                    yield Contradiction(ranks=(rank, least), text=text, apart=(name, other))
-            least = min((*same, *([] if least is None else [least])), key=entered.__getitem__)
-
-
-def _entered(evidence: HangEvidence, index: int) -> dict[int, int]:
-    """Rank -> number of operations of a group that it has entered, if this is exact."""
-    fronts = {rank: of_rank.fronts.get(index) for rank, of_rank in evidence.ranks.items()}
-    return {rank: front.entered for rank, front in fronts.items() if front is not None and not front.least_entered}
-
-
-def _by_members(groups: Iterable[Group]) -> dict[tuple[int, ...], int]:
-    """Indices of groups that are the only ones with their members."""
-    same: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for index, group in enumerate(groups):
-        if group.complete and len(group.members) > 1:
-            same[tuple(sorted(group.members))].append(index)
-    return {members: found[0] for members, found in same.items() if len(found) == 1}
-
-
 def sources_apart(contradictions: Iterable[Contradiction]) -> tuple[str, str] | None:
     """Two sources that do not show the same moment of the same job, or None if there are none."""
     ranks: dict[tuple[str, str], set[int]] = defaultdict(set)
     for one in contradictions:
+        if one.apart is not None and one.is_certain:
+            return one.apart
         if one.apart is not None:
             ranks[one.apart].update(one.ranks)
     return next((pair for pair, disputed in ranks.items() if len(disputed) >= LEAST_RANKS), None)

@@ -16,7 +16,7 @@ transfers, and for a log that holds more than one stall.
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from diagnose.hang.evidence import (
@@ -85,6 +85,8 @@ def evidence_from_logs(job: JobLog, num_ranks: int = 0) -> HangEvidence:
     first_timeout_ns = min((at_ns for log in job.ranks.values() for at_ns in _timeouts(log)), default=NEVER_NS)
     dead = set() if job.is_mixed else {rank for rank, log in job.ranks.items() if _died(log, first_timeout_ns)}
     ranks = {rank: _rank(rank, log, groups, is_dead=rank in dead) for rank, log in sorted(job.ranks.items())}
+    if job.is_mixed:
+        ranks = {rank: _without_names(of_rank) for rank, of_rank in ranks.items()}
     _add_joined(job, ranks, groups, world_size)
     return HangEvidence(
         world_size=world_size,
@@ -144,7 +146,9 @@ def _add_group(uid: str, job: JobLog, world_size: int, groups: _Groups) -> None:
     sizes = {work.group_size for log in logs.values() for work, _ in log.works.values()} - {0}
     name = WORLD if of_all else desc or f"group {uid}"
     complete = (of_all and world_size > 0) or sizes == {len(members)}
-    group = Group(name=name, members=tuple(members), complete=complete, uid=uid)
+    places = tuple(log.place for _, log in sorted(logs.items()))
+    places = () if complete or min(places) < 0 else places
+    group = Group(name=name, members=tuple(members), complete=complete, uid=uid, places=places)
     groups.by_uid[uid] = index = groups.add(group, (uid, ()))
     groups.furthest[index] = max(log.completed for log in logs.values())
 
@@ -187,6 +191,11 @@ def _rank(rank: int, log: RankLog, groups: _Groups, *, is_dead: bool) -> RankEvi
         log=tuple(log.faults),
         partial=True,
     )
+
+
+def _without_names(of_rank: RankEvidence) -> RankEvidence:
+    """The rank with operations that may be of an earlier stall. They contradict no other source."""
+    return replace(of_rank, pending=tuple(replace(op, op=NAMELESS) for op in of_rank.pending))
 
 
 def _open_works(log: GroupLog) -> list[tuple[LoggedWork, int]]:

@@ -145,7 +145,7 @@ def test_one_long_step_is_not_a_difference_but_many_long_steps_are() -> None:
     assert found.step.change.verdict is found.verdict is Verdict.SLOWER
 
 
-def test_warm_up_and_profiled_steps_are_left_out_and_too_few_steps_are_rejected() -> None:
+def test_settling_and_profiled_steps_are_left_out_and_too_few_steps_are_rejected() -> None:
     b = run(2)
     cold = b.step_ns.copy()
     cold[:8] *= 5

@@ -1,10 +1,13 @@
 """Old spools are deleted only after they are stored."""
 
+import errno
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 import telemetry
 from telemetry.agent.host import DAY_NS, sweep
 from telemetry.agent.tail import RankTail
+from telemetry.files.private_files import Folder
 from telemetry.record.clocks.interface import Anchor, measure_anchor
 from telemetry.topology import Topology
 
@@ -117,3 +121,34 @@ def test_folder_without_meta_json_or_state_page_is_kept(tmp_path: Path, spoiled:
     shutil.copytree(folder, tmp_path / "photos" / "2" / "rank-00000", ignore=made_ahead)
     assert sweep(tmp_path, now=LATER) == []
     assert os.listdir(tmp_path / "photos" / "2")
+
+
+@pytest.mark.parametrize("in_reverse", [False, True])
+def test_the_rest_of_a_folder_that_was_deleted_in_part_is_deleted_by_the_next_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_reverse: bool
+) -> None:
+    folder = record(tmp_path)
+    for name in ("evidence/stack", "profile/trace"):
+        (folder / name).parent.mkdir()
+        (folder / name).touch()
+    ship(folder)
+    names = Folder.names
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "names", lambda folder: sorted(names(folder), reverse=in_reverse))
+        patched.setattr(Folder, "remove", failing_after(2))
+        assert sweep(tmp_path, now=LATER) == []
+    assert folder.exists()
+    assert sweep(tmp_path, now=LATER) == [folder]
+    assert not list(tmp_path.iterdir())
+
+
+def failing_after(number: int) -> Callable[[Folder, str], None]:
+    """``Folder.remove`` that deletes this number of files and then fails, like a disk."""
+    remove, removed = Folder.remove, itertools.count()
+
+    def remove_some(folder: Folder, name: str) -> None:
+        if next(removed) >= number:
+            raise OSError(errno.EIO, "Input/output error", name)
+        remove(folder, name)
+
+    return remove_some

@@ -179,7 +179,7 @@ class ComparedSide(Result):
     last_step: int
     num_steps: int
     left_out: int
-    """Steps of the warm-up and of profiles."""
+    """Settling steps and steps with a profile."""
     ranks: list[int] | None
     """None: all."""
     mesh: str
