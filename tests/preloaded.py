@@ -20,6 +20,11 @@ MODULES = (
     "ui.cli.import_run",
     "ui.cli.simulate",
     "pyarrow.compute",
+    "httpcore",
+    "anyio._backends._asyncio",
+    "pydantic.v1",
+    "uvicorn.loops.auto",
+    "xml.etree.ElementTree",
     "tests.integration.chaos.roles",
 )
 
