@@ -2,8 +2,6 @@
 
 import gc
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Store
 from telemetry.topology import Topology
 from telemetry.wire.client import CollectorClient
+from tests.forkserver import Program
 from tests.telemetry.made_rows import made, numbered_spans, of_run
 from tests.telemetry.served import collecting
 
@@ -75,12 +74,9 @@ def test_agent_of_a_refused_run_exits_with_status_2(tmp_path: Path, collector: C
     record(tmp_path / "first")
     ship(tmp_path / "first", collector)
     folder = record(tmp_path / "second")
-    command = [sys.executable, "-m", "telemetry.agent", "--spool", str(tmp_path / "second")]
-    told = subprocess.run(
-        [*command, "--collector", collector.url], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert told.returncode == 2
-    assert "give each run a unique name" in told.stderr
+    command = ["-m", "telemetry.agent", "--spool", str(tmp_path / "second"), "--collector", collector.url]
+    assert Program(command, tmp_path / "told").wait(60) == 2
+    assert "give each run a unique name" in (tmp_path / "told").read_text()
     assert list(folder.glob("*.rec"))
 
 

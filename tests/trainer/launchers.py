@@ -31,6 +31,8 @@ from telemetry.process.quick_imports import quick_imports
 START_S = 120
 """The server may still load torch."""
 REQUEST_BYTES = 1 << 17
+COMMANDS = ("ui.cli.main", "ui.cli.drive", "ui.cli.train", "httpcore")
+"""Modules that jobs use beside the trainer, which loads them late."""
 _starting = threading.Lock()
 
 
@@ -148,6 +150,9 @@ def _server() -> socket.socket:
 def _serve(requests: socket.socket) -> None:
     """Fork a launcher for each request, and report each end, until the test process has ended."""
     _load_trainer()
+    with quick_imports():
+        for module in COMMANDS:
+            import_module(module)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ended, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)

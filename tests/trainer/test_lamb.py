@@ -62,10 +62,11 @@ def test_lamb_updates_a_layer_of_zeros_like_adam() -> None:
 
 
 def job_config(**parallel: int) -> TrainConfig:
+    """Two layers: one for each pipeline stage."""
     plain = small_config(num_steps=NUM_STEPS, global_microbatches=4, **parallel)
     return replace(
         plain,
-        model=replace(plain.model, fused_projection=True),
+        model=replace(plain.model, num_layers=2, fused_projection=True),
         optim=CONFIG,
         checkpoint=CheckpointConfig(every=NUM_STEPS),
     )

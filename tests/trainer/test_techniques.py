@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partialmethod
+from functools import cache, partialmethod
 from typing import Any, get_args
 
 import pytest
@@ -49,7 +49,11 @@ def losses_of(config: ModelConfig, compute: ComputeConfig) -> list[float]:
 
 
 def plain(config: ModelConfig) -> list[float]:
-    separate = replace(config, fused_projection=False)
+    return _plain(replace(config, fused_projection=False))
+
+
+@cache
+def _plain(separate: ModelConfig) -> list[float]:
     stage = made_stage(separate, ComputeConfig())
     return plain_losses(dict(stage.named_parameters()), separate, BATCHES)
 

@@ -2,8 +2,6 @@
 
 import gc
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -32,6 +30,7 @@ from telemetry.topology import Topology
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import Ack
 from tests.deadline import until
+from tests.forkserver import Program
 from tests.telemetry.faulty_store import FaultyStore
 from tests.telemetry.recording import session
 from tests.telemetry.served import collecting
@@ -276,14 +275,13 @@ def test_agent_raises_usage_error_when_there_are_no_rank_files(tmp_path: Path, c
         run(tmp_path / "nothing", collector)
 
 
-def test_agent_command_exits_with_2_and_names_the_collector_option_when_it_is_missing(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "RANKSCOPE_COLLECTOR"}
-    told = subprocess.run(
-        [sys.executable, "-m", "telemetry.agent", "--spool", str(tmp_path)],
-        capture_output=True, text=True, timeout=60, check=False, env=environment,
-    )  # fmt: skip
-    assert told.returncode == 2
-    assert "--collector" in told.stderr
+def test_agent_command_exits_with_2_and_names_the_collector_option_when_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANKSCOPE_COLLECTOR", raising=False)
+    told = tmp_path / "told"
+    assert Program(["-m", "telemetry.agent", "--spool", str(tmp_path)], told).wait(60) == 2
+    assert "--collector" in told.read_text()
 
 
 def identity(pid: int, started_ns: int) -> RankIdentity:

@@ -1,13 +1,13 @@
 """A rank is killed in the middle of a record. Complete records and those of the restarted rank are shipped."""
 
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 
 from telemetry.agent.tail import RankTail
 from telemetry.record.layout import HEADER_BYTES, RECORD, RECORD_BYTES
+from tests.scenarios.command import run_code
 
 LIFE = """
 import os, sys
@@ -24,7 +24,7 @@ SPANS, TEXTS = 3, 3
 
 
 def record_until_killed(spool: Path) -> Path:
-    subprocess.run([sys.executable, "-c", LIFE, str(spool)], timeout=60, check=False)
+    assert run_code(LIFE, spool).status == -signal.SIGKILL
     return spool / "run" / "0" / "rank-00000"
 
 

@@ -1,6 +1,5 @@
 """rankscope attaches to a plain DDP script through environment variables alone."""
 
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,6 +10,7 @@ from diagnose.findings import Kind
 from diagnose.pipeline import diagnose_run
 from tests.telemetry.attach import plain_ddp
 from tests.telemetry.attach.entry_points import installed
+from tests.telemetry.attach.forked_ranks import run_forked
 from tests.telemetry.recording import recorded
 from tests.trainer.launchers import start_script
 from ui.cli.readers import open_spool
@@ -32,19 +32,7 @@ def train(folder: Path, **variables: str) -> tuple[list[str], list[str]]:
         RANKSCOPE_SPOOL=str(folder / "spool"),
         **variables,
     )
-    command = [sys.executable, plain_ddp.__file__]
-    ranks = [
-        subprocess.Popen(
-            command, env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], outputs
+    outputs = run_forked(folder, environment, plain_ddp.__file__, python=sys.executable, limit_s=LIMIT_S)
     return [out for out, _ in outputs], [error for _, error in outputs]
 
 

@@ -1,12 +1,11 @@
 """Dropped spans of threads, asyncio tasks and forked processes are counted, marked and reported once."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from telemetry.records import SPANS_DROPPED
+from tests.scenarios.command import run_code
 from tests.telemetry.recording import Recorded, recorded
 
 THREAD = """
@@ -57,13 +56,15 @@ for epoch in range(2):
 
 
 def run(tmp_path: Path, body: str) -> tuple[list[str], Recorded]:
-    """The lines on stderr, and what was recorded."""
+    """The lines of rankscope, and what was recorded."""
     start = f"import telemetry\nsession = telemetry.start('test', spool={str(tmp_path)!r}, agent=False)\n"
     script = f"{start}{body}\ntelemetry.stop()\nprint(session.stats().dropped)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    done = run_code(script)
+    assert done.status == 0, done.out
     found = recorded(tmp_path)
-    assert int(done.stdout) == num_marked(found) == found.reader.live().dropped
-    return [line for line in done.stderr.splitlines() if line.startswith("rankscope: ")], found
+    *lines, dropped = done.out.splitlines()
+    assert int(dropped) == num_marked(found) == found.reader.live().dropped
+    return [line for line in lines if line.startswith("rankscope: ")], found
 
 
 def num_marked(found: Recorded) -> int:

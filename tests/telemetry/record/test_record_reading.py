@@ -19,6 +19,7 @@ from telemetry.record.segments import list_segments
 from telemetry.record.state_page import StatePage
 from telemetry.stages import Stage
 from tests.deadline import until
+from tests.scenarios.command import run_code
 from tests.telemetry.recording import Recorded, recorded, session
 
 WRITER = """
@@ -140,7 +141,7 @@ for number in range(int(sys.argv[2])):
 os.kill(os.getpid(), 9)
 """
     for count in (3, 4):
-        subprocess.run([sys.executable, "-c", life, str(tmp_path), str(count)], check=False, timeout=60)
+        assert run_code(life, tmp_path, count).status == -signal.SIGKILL
     assert recorded(tmp_path).spans["microbatch"].tolist() == [0, 1, 2, 0, 1, 2, 3]
 
 

@@ -13,6 +13,7 @@ from telemetry.record.recorder import Recorder
 from telemetry.record.shipping_page import ShippingPage
 from telemetry.stages import Stage
 from tests.parts import require_root
+from tests.scenarios.command import run_code
 from tests.telemetry.recording import SMALL, attach, record, recorded, session
 
 
@@ -103,8 +104,7 @@ for _ in range(1000):
 print(session.recording, session.stats().dropped)
 telemetry.stop()
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert ran.stdout.split() == ["True", "1000"]
+    assert run_code(script).out.split()[-2:] == ["True", "1000"]
 
 
 def test_full_disk_drops_and_counts_records_without_raising(tmp_path: Path) -> None:

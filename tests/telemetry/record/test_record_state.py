@@ -1,7 +1,6 @@
 """The live state page shows the open spans and the pending operations of a rank."""
 
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from telemetry.record.collectives.operations import Operations
 from telemetry.record.recording import RECORDER
 from telemetry.record.state_page import FILE_NAME
 from telemetry.stages import Stage
+from tests.scenarios.command import run_code
 from tests.telemetry.recording import recorded, session
 
 
@@ -49,7 +49,7 @@ telemetry.start("test", spool={str(tmp_path)!r}, agent=False)
 with telemetry.step(5), telemetry.span("backward-compute"):
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    assert run_code(script).status == -signal.SIGKILL
     live = recorded(tmp_path).reader.live()
     assert (live.step, live.stage, live.ended) == (5, Stage.BACKWARD_COMPUTE, False)
 

@@ -1,6 +1,7 @@
 """Recording from several threads and several processes."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import numpy as np
 import telemetry
 from telemetry.stages import Stage
 from tests.deadline import until
+from tests.scenarios.command import run_code
 from tests.telemetry.recording import recorded, session
 
 THREADS, EACH = 4, 20_000
@@ -79,7 +81,7 @@ with telemetry.span("data-load"):
     pass
 os.kill(os.getpid(), 9)
 """
-    subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    assert run_code(script).status == -signal.SIGKILL
     found = recorded(tmp_path)
     assert found.stages == ["data-load", "data-load"]
     assert (found.reader.live().ended, found.reader.live().step) == (False, -1)

@@ -16,8 +16,8 @@ from trainer.faults.act import Healthy
 from trainer.recipes import RECIPES
 from ui.cli.main import main
 
-PACE_S = 0.25
-LAST_PACED = 36
+PACE_S = 0.75
+LAST_PACED = 18
 """Before this step the ranks wait until the file exists."""
 UNPACED = "RANKSCOPE_TESTS_UNPACED"
 """Environment variable: the path of the file."""

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
 
 NODES = ("--nodes", "2", "--spares", "1", "--no-own-collector")
 FOREVER = ("--steps", "100000")
-NUM_STEPS = 40
+NUM_STEPS = 20
 
 
 def undisturbed_losses(out: Path, num_steps: int, *, is_paced: bool = False) -> dict[int, set[float]]:

@@ -20,11 +20,11 @@ from diagnose.pipeline import diagnose_run
 from telemetry.stages import Stage
 from tests.integration.processes import free_port
 from tests.telemetry.attach.entry_points import installed
+from tests.telemetry.attach.forked_ranks import NUM_RANKS, run_forked
 from tests.telemetry.recording import Recorded, recorded
 from ui.cli.readers import open_spool
 
 LIMIT_S = 280
-NUM_RANKS = 2
 SLOW_RANK = 1
 PYTHON = os.environ.get("RANKSCOPE_ADAPTERS_PYTHON", sys.executable)
 RUN = "adapted"
@@ -89,8 +89,13 @@ def script(name: str) -> str:
     return str(Path(__file__).parent / f"{name}.py")
 
 
-def train(job: str, folder: Path, *arguments: str, slow: bool = False, **variables: str) -> Trained:
-    """Run a script on two ranks until they end. Its first argument is a folder for its own files."""
+def train(
+    job: str, folder: Path, *arguments: str, slow: bool = False, forks: bool = False, **variables: str
+) -> Trained:
+    """Run a script on two ranks until they end. Its first argument is a folder for its own files.
+
+    ``forks``: import the framework once and fork the ranks. Otherwise each rank is a new interpreter.
+    """
     folder.mkdir()
     environment = installed(
         folder,
@@ -104,9 +109,19 @@ def train(job: str, folder: Path, *arguments: str, slow: bool = False, **variabl
         SLOW_RANK=str(SLOW_RANK) if slow else "",
         **variables,
     )
+    if forks:
+        outputs = run_forked(folder, environment, job, str(folder / "out"), *arguments, python=PYTHON, limit_s=LIMIT_S)
+    else:
+        outputs = _run_ranks([PYTHON, job, str(folder / "out"), *arguments], folder, environment)
+    losses = [[line for line in out.splitlines() if line.startswith("loss")] for out, _ in outputs]
+    return Trained(folder=folder, losses=losses, errors=[error for _, error in outputs])
+
+
+def _run_ranks(command: list[str], folder: Path, environment: dict[str, str]) -> list[tuple[str, str]]:
+    """What each rank wrote to stdout and to stderr."""
     ranks = [
         subprocess.Popen(
-            [PYTHON, job, str(folder / "out"), *arguments],
+            command,
             env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             cwd=folder,
             stdout=subprocess.PIPE,
@@ -121,5 +136,4 @@ def train(job: str, folder: Path, *arguments: str, slow: bool = False, **variabl
         for rank in ranks:
             rank.kill()
     assert [rank.returncode for rank in ranks] == [0] * NUM_RANKS, outputs
-    losses = [[line for line in out.splitlines() if line.startswith("loss")] for out, _ in outputs]
-    return Trained(folder=folder, losses=losses, errors=[error for _, error in outputs])
+    return outputs

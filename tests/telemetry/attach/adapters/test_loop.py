@@ -1,9 +1,10 @@
 """Records of the calls of a framework adapter."""
 
-import subprocess
-import sys
+import multiprocessing
+import os
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,31 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+import rankscope
 import telemetry
-from telemetry.attach.adapters.loop import LOOP, Loop, harmless
+from telemetry.attach.adapters.loop import LOOP, Loop, follow, harmless
 from telemetry.attach.own_errors import ATTACH_ERROR, MAX_ERRORS
 from telemetry.attach.training import Training
 from telemetry.record.recording import RECORDER
 from telemetry.record.segments import decode_samples
+from telemetry.record.session import current_session
 from telemetry.stages import Stage
-from tests.telemetry.attach.entry_points import installed
 from tests.telemetry.recording import Recorded, recorded, session
 
-FOLLOWING = """
-import os
-import rankscope
-from telemetry.attach.adapters.loop import follow
-from telemetry.record.session import current_session
-
-os.environ |= {"RANKSCOPE_SPOOL": "spool", "RANKSCOPE_RUN": "followed"}
-for variables in ({"RANKSCOPE": "0"}, {"RANKSCOPE": "maybe"}, {"RANKSCOPE_DISABLED": "1"}, {"RANKSCOPE_DISABLED": ""}):
-    os.environ |= {"RANKSCOPE": "", "RANKSCOPE_DISABLED": ""} | variables
-    follow("a framework 1.0", 0, 1)
-    print(current_session().recording)
-rankscope.stop()
-follow("a framework 1.0", 0, 1)
-print(current_session().recording)
-"""
+FORKING = multiprocessing.get_context("fork")
+LIMIT_S = 60
 
 
 @pytest.fixture
@@ -217,14 +206,27 @@ def test_adapter_calls_without_a_session_do_nothing() -> None:
     assert RECORDER.depth == 0
 
 
+def _follow_often(folder: Path, sender: Connection) -> None:
+    """Send whether a session records after each call."""
+    os.chdir(folder)
+    for name in [name for name in os.environ if name.startswith("RANKSCOPE")]:
+        del os.environ[name]
+    os.environ |= {"RANKSCOPE_SPOOL": "spool", "RANKSCOPE_RUN": "followed"}
+    refusing = ({"RANKSCOPE": "0"}, {"RANKSCOPE": "maybe"}, {"RANKSCOPE_DISABLED": "1"})
+    for variables in (*refusing, {"RANKSCOPE_DISABLED": ""}):
+        os.environ |= {"RANKSCOPE": "", "RANKSCOPE_DISABLED": ""} | variables
+        follow("a framework 1.0", 0, 1)
+        sender.send(current_session().recording)
+    rankscope.stop()
+    follow("a framework 1.0", 0, 1)
+    sender.send(current_session().recording)
+
+
 def test_a_session_is_started_once_and_only_if_the_environment_allows_it(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", FOLLOWING],
-        env=installed(tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ended.stdout.split() == ["False", "False", "False", "True", "False"]
+    receiver, sender = FORKING.Pipe(duplex=False)
+    child = FORKING.Process(target=_follow_often, args=(tmp_path, sender))
+    child.start()
+    child.join(LIMIT_S)
+    assert child.exitcode == 0
+    assert [receiver.recv() for _ in range(5)] == [False, False, False, True, False]
     assert [path.name for path in tmp_path.glob("spool/*")] == ["followed"]

@@ -13,7 +13,7 @@ STEPS, ACCUMULATED, EVALUATED_AFTER, SAVED_AFTER = 12, 2, 6, 8
 
 
 def test_attached_transformers_trainer_has_exact_steps_evaluations_and_checkpoints(tmp_path: Path) -> None:
-    trained = train(JOB, tmp_path / "attached", RANKSCOPE="1")
+    trained = train(JOB, tmp_path / "attached", forks=True, RANKSCOPE="1")
     for rank in range(NUM_RANKS):
         assert not trained.problems(rank)
         counts = trained.counts(rank)

@@ -23,6 +23,7 @@ from tests.telemetry.served import collecting
 
 RUN = "megatron-lm-made"
 SPANS_A_STEP = 6
+STEPS_A_REQUEST = 4
 
 
 def request_of(name: str = "step", *, start: int = 100, end: int = 200, **attributes: Any) -> ExportTraceServiceRequest:
@@ -161,9 +162,10 @@ def test_slow_rank_of_a_megatron_job_is_found_from_its_otlp_spans(
 ) -> None:
     spans = known_run(slow=1.5)
     by_rank = [list(otlp_requests(spans, rank)) for rank in range(RANKS)]
-    for number in range(STEPS):
+    for first in range(0, STEPS, STEPS_A_REQUEST):
         for requests in by_rank:
-            post(served, requests[number])
+            sent = requests[first : first + STEPS_A_REQUEST]
+            post(served, {"resourceSpans": [spans for request in sent for spans in request["resourceSpans"]]})
     assert len(stored(embedded)) == RANKS * STEPS * SPANS_A_STEP
     assert embedded.query("SELECT count() AS n FROM otel_spans")["n"].to_pylist() == [RANKS * STEPS * SPANS_A_STEP]
     reader = StoreReader(embedded)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.stages import STAGE_BY_CODE, Stage
-from tests.telemetry.grid_training import CONTEXT, MEGATRON, TORCHTITAN, Job, train_grid
+from tests.telemetry.grid_training import CONTEXT, MEGATRON, PLAIN, TORCHTITAN, Job, train_grid
 from tests.telemetry.recording import Recorded, recorded
 
 pytestmark = pytest.mark.gloo
@@ -22,18 +22,29 @@ def _other_side(peer: int, job: Job) -> object:
     return peer if peer >= 0 else job.mesh.axes_of(-2 - peer)
 
 
-@pytest.mark.parametrize(
-    ("job", "shards"), [pytest.param(TORCHTITAN, "dp_shard", marks=pytest.mark.long), (MEGATRON, "dp")]
-)
-def test_operations_of_a_pipelined_job_have_their_stages_and_axes(tmp_path: Path, job: Job, shards: str) -> None:
+def test_operations_of_a_pipelined_job_have_their_stages_and_axes(grid: list[Recorded]) -> None:
+    assert_operations_of_a_pipeline(grid, PLAIN, shards="dp")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("job", "shards"), [(TORCHTITAN, "dp_shard"), (MEGATRON, "dp")])
+def test_operations_have_the_same_stages_on_other_meshes(tmp_path: Path, job: Job, shards: str) -> None:
+    """``tests/telemetry/record/test_mesh_learning.py`` has the names that frameworks give to groups."""
     train_grid(tmp_path, traced=True, job=job)
-    for rank in range(8):
-        found = recorded(tmp_path, rank)
-        first, other = rank < 4, (rank + 4) % 8
-        transfers = (Stage.FORWARD_SEND, Stage.BACKWARD_RECV) if first else (Stage.FORWARD_RECV, Stage.BACKWARD_SEND)
-        expected = TENSOR | {("params-all-gather", (shards,)), ("grads-reduce-scatter", (shards,))}
-        assert _operations(found, job) == expected | {(stage.label, other) for stage in transfers}
-        assert _axes_without_stage(found, job) == [("pp", shards, "tp")]
+    assert_operations_of_a_pipeline([recorded(tmp_path, rank) for rank in range(8)], job, shards=shards)
+
+
+def assert_operations_of_a_pipeline(ranks: list[Recorded], job: Job, *, shards: str) -> None:
+    stages = {"params-all-gather", "grads-reduce-scatter"}
+    expected = TENSOR | {(stage, (shards,)) for stage in stages}
+    for first, last in job.mesh.groups(along="pp"):
+        for rank, other, transfers in (
+            (first, last, (Stage.FORWARD_SEND, Stage.BACKWARD_RECV)),
+            (last, first, (Stage.FORWARD_RECV, Stage.BACKWARD_SEND)),
+        ):
+            found = ranks[rank]
+            assert _operations(found, job) == expected | {(stage.label, other) for stage in transfers}
+            assert _axes_without_stage(found, job) == [tuple(name for name, _ in job.mesh.mesh)]
 
 
 def test_operations_of_a_job_with_context_and_expert_parallelism_have_stages_and_axes(tmp_path: Path) -> None:

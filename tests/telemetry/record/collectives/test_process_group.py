@@ -20,7 +20,7 @@ from telemetry.record.collectives.stage_names import Operation, place_of, transf
 from telemetry.record.collectives.traced_work import follow
 from telemetry.stages import Stage
 from telemetry.topology import Topology
-from tests.telemetry.grid_training import GRID, MICROBATCHES, STEPS, train_grid
+from tests.telemetry.grid_training import GRID, MICROBATCHES, STEPS
 from tests.telemetry.record.collectives.two_ranks import two_ranks
 from tests.telemetry.recording import Recorded, recorded
 
@@ -28,19 +28,6 @@ pytestmark = pytest.mark.gloo
 # Names that changed between torch 2.11 and 2.13.
 GATHER_SINGLE = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 REDUCE_SCATTER_SINGLE = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
-
-
-@pytest.fixture(scope="module")
-def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Path, list[list[float]]]]:
-    """The same training without and with tracing: its folder and its losses."""
-    folders = {traced: tmp_path_factory.mktemp("grid") for traced in (False, True)}
-    return {traced: (folder, train_grid(folder, traced=traced)) for traced, folder in folders.items()}
-
-
-@pytest.fixture(scope="module")
-def grid(losses: dict[bool, tuple[Path, Any]]) -> list[Recorded]:
-    """What each of the eight traced ranks recorded."""
-    return [recorded(losses[True][0], rank) for rank in range(GRID.world_size)]
 
 
 def test_losses_are_bit_identical_with_tracing(losses: dict[bool, tuple[Path, list[list[float]]]]) -> None:
