@@ -14,6 +14,7 @@ refused. Each file is opened below the rank's folder without following a link, a
 """
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -120,7 +121,7 @@ def is_over(request: ProfileRequest, now_ns: int) -> bool:
 
 def _link(folder: Folder, content: bytes) -> bool:
     """Create the file of a request. Returns False if there is one already."""
-    new = f"{REQUEST}.{os.getpid()}.new"
+    new = f"{REQUEST}.{threading.get_native_id()}.new"
     try:
         with os.fdopen(folder.make(new), "wb") as file:
             file.write(content)
