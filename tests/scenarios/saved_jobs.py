@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tests.trainer import jobs
 from tests.trainer.jobs import small_config
 from trainer.config import CheckpointConfig, TrainConfig
 
@@ -10,7 +11,8 @@ Grid = tuple[int, int, int]
 FOREVER = 100_000
 STEPS_AFTER = 4
 """Steps after a resume."""
-START_S = 120.0
+START_S = jobs.JOB_S = 600.0
+"""A busy machine needs minutes to start eight ranks."""
 
 
 def grid_name(grid: Grid) -> str:

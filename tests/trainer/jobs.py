@@ -14,7 +14,7 @@ from trainer.run_options import RunOptions
 
 KEEPER = "data-keeper"
 
-JOB_S = 120
+JOB_S = 120.0
 LOG = "launcher.log"
 
 
