@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer import launchers
-from tests.trainer.launchers import Launched, launch_pickled, start_forked, start_launcher
+from tests.trainer.launchers import LAUNCH, Launched, launch_pickled, start_forked, start_launcher
 from trainer.config import DataConfig, ModelConfig, OptimConfig, ParallelConfig, TrainConfig
 from trainer.run_options import RunOptions
 
 KEEPER = "data-keeper"
 
-JOB_S = 120
+JOB_S = 120.0
 LOG = "launcher.log"
 
 
@@ -73,15 +73,20 @@ class Ended:
         return [step["loss"] for step in figures(self.out)]
 
 
-def start_job(config: TrainConfig, out: Path, *, under_torchrun: int = 0, **options: Any) -> Job:
-    """Launch in the background. ``under_torchrun``: number of processes that torchrun starts; 0: without it."""
+def start_job(config: TrainConfig, out: Path, *, under_torchrun: int = 0, work: str = LAUNCH, **options: Any) -> Job:
+    """Launch in the background.
+
+    Args:
+        under_torchrun: number of processes that torchrun starts; 0: without it.
+        work: what the launcher runs, as in :func:`start_launcher`. Not used under torchrun.
+    """
     chosen = RunOptions(out=out, run_id="job", **options)
     out.mkdir(parents=True, exist_ok=True)
     job, log = out / "job.pickle", out / LOG
     job.write_bytes(pickle.dumps((config, chosen)))
     log.write_bytes(b"")
     if not under_torchrun:
-        return Job(start_launcher(job, log), out)
+        return Job(start_launcher(job, log, work), out)
     words = ("--standalone", "--nproc-per-node", str(under_torchrun), "-m", "tests.trainer.jobs", str(job))
     return Job(start_forked(f"{launchers.__name__}:run_torchrun", *words, log=log), out)
 
@@ -104,6 +109,11 @@ def figures(out: Path) -> list[dict[str, Any]]:
     path = out / "progress.jsonl"
     whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
     return [json.loads(line) for line in whole.splitlines()]
+
+
+def losses(out: Path) -> dict[int, float]:
+    """Losses by step. A repeated step has its newest loss."""
+    return {step["step"]: step["loss"] for step in figures(out)}
 
 
 def alive(pid: int) -> bool:

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 from telemetry.process.quick_imports import quick_imports
 
+LAUNCH = f"{__name__}:launch_pickled"
 START_S = 120
 """The server may still load torch."""
 REQUEST_BYTES = 1 << 17
@@ -85,9 +86,12 @@ class Launched:
         return line
 
 
-def start_launcher(job: Path, log: Path) -> Launched:
-    """Launch the training of a ``job.pickle`` (``tests/trainer/jobs.py``). Its output is appended to ``log``."""
-    return start_forked(f"{__name__}:launch_pickled", str(job.resolve()), log=log)
+def start_launcher(job: Path, log: Path, work: str = LAUNCH) -> Launched:
+    """Launch the training of a ``job.pickle`` (``tests/trainer/jobs.py``). Its output is appended to ``log``.
+
+    ``work``: as in :func:`start_forked`. It takes the path of the job.
+    """
+    return start_forked(work, str(job.resolve()), log=log)
 
 
 def start_forked(work: str, *arguments: str, log: Path, **variables: str) -> Launched:

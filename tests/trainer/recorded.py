@@ -35,6 +35,13 @@ def marks_of(out: Path, rank: int) -> list[tuple[str, str]]:
     return [(str(name), str(text)) for each in columns for name, text in zip(each["name"], each["text"], strict=True)]
 
 
+def read_bytes(out: Path, *, num_ranks: int) -> int:
+    """Bytes of checkpoints that all ranks of a job read together. Each has resumed once."""
+    resumed = [text for rank in range(num_ranks) for name, text in marks_of(out, rank) if name == "resumed"]
+    assert len(resumed) == num_ranks, resumed
+    return sum(int(text.rpartition("read ")[2].split()[0]) for text in resumed)
+
+
 def of_stage(spans: Records, stage: Stage) -> Records:
     return spans[spans["stage"] == stage]
 

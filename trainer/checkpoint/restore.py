@@ -38,9 +38,9 @@ class Restored:
 def restore(root: Path, state: TrainingState, config: TrainConfig) -> Restored | None:
     """Load the newest readable checkpoint below ``root`` into ``state``; None if there is none. A collective call.
 
-    Each rank reads the parts that it holds, so together they read one copy if the grid is the same. What several ranks
-    hold is stored once and read by each of them. A checkpoint that one rank or more cannot read is reported, and all
-    ranks load the next older one. Then rank 0 sets the unreadable one aside.
+    Together the ranks read one copy: what several ranks need is read by one of them (``shared_reads.py``). A checkpoint
+    that one rank or more cannot read is reported, and all ranks load the next older one. Then rank 0 sets the
+    unreadable one aside.
 
     Raises:
         UnreadableError: there are checkpoints, and none can be read.

@@ -14,21 +14,25 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter, filesystem, metadata
 from torch.distributed.checkpoint.filesystem import FileSystem, _StorageInfo, _StoragePrefix
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
-from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan
 from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
 
 from telemetry.errors import UnreadableError
 from telemetry.files.plain_pickle import BROKEN
 from telemetry.files.private_files import Folder
 from telemetry.printable import log
 from trainer.checkpoint.folder import INDEX_NAME, read_json, report_name
+from trainer.checkpoint.shared_reads import SharedReads, Stored
 
 
 class _FolderFiles(FileSystem):
@@ -158,6 +162,9 @@ class CheckedReader(FileSystemReader):
         UnreadableError: the index cannot be read.
     """
 
+    shares = True
+    """Whether one rank reads what several ranks need, and sends it to the others."""
+
     def __init__(self, folder: Folder) -> None:
         super().__init__(folder.path)
         self.fs = _FolderFiles(folder)
@@ -166,6 +173,8 @@ class CheckedReader(FileSystemReader):
         self._crc32: dict[str, dict[int, int]] = {}
         self.read_bytes = 0
         """Bytes of tensors that were read so far."""
+        self._shared: SharedReads | None = None
+        self._last: tuple[Stored, bytes] | None = None
 
     @property
     def names(self) -> set[str]:
@@ -176,15 +185,40 @@ class CheckedReader(FileSystemReader):
         """The index. The method of torch would run any code that is in the file."""
         return self._index
 
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read each stored tensor once, in the same order on all ranks. A collective call."""
+        items = sorted(plan.items, key=lambda item: self._place_of(item.storage_index))
+        if self.shares and dist.is_initialized():
+            self._shared = SharedReads([self._place_of(item.storage_index) for item in items])
+        try:
+            return super().read_data(replace(plan, items=items), planner)
+        except Exception as error:
+            if self._shared is not None:
+                self._shared.abandon(error)
+            raise
+        finally:
+            self._last = None
+
+    def _place_of(self, index: MetadataIndex) -> Stored:
+        return _stored(self.storage_data[index])
+
     def _slice_file(self, file: Any, sinfo: _StorageInfo) -> IO[bytes]:
-        """The part of ``file`` that holds one tensor: the first copy with the right checksum."""
+        """The part of ``file`` that holds one tensor. A rank may need several parts of one tensor."""
+        stored = _stored(sinfo)
+        if self._last is None or self._last[0] != stored:
+            read = partial(self._read, file, sinfo)
+            self._last = (stored, read() if self._shared is None else self._shared.read(stored, read))
+        return io.BytesIO(self._last[1])
+
+    def _read(self, file: Any, sinfo: _StorageInfo) -> bytes:
+        """The first copy with the right checksum."""
         damaged: list[str] = []
         for place, content in self._copies(file, sinfo):
             self.read_bytes += len(content)
             if zlib.crc32(content) == self._expected(sinfo):
                 if damaged:
                     log(f"{damaged[0]}: the copy in {place} is used")
-                return io.BytesIO(content)
+                return content
             damaged.append(f"{place} is damaged at byte {sinfo.offset}")
         raise UnreadableError(damaged[0], hint="an older checkpoint is used if there is one")
 
@@ -200,3 +234,7 @@ class CheckedReader(FileSystemReader):
             report = read_json(self._folder, report_name(rank))
             self._crc32[name] = {item["begin"]: item["crc32"] for item in report if item["file"] == name}
         return self._crc32[name].get(sinfo.offset)
+
+
+def _stored(sinfo: _StorageInfo) -> Stored:
+    return Stored(sinfo.relative_path, sinfo.offset, sinfo.length)

@@ -1,9 +1,9 @@
-"""Folders of checkpoints for tests, without a training: only ``checkpoint.json`` is real."""
+"""Folders of checkpoints for tests. Those made here have no training: only ``checkpoint.json`` is real."""
 
 from pathlib import Path
 
 from trainer.checkpoint.claim import facts_of
-from trainer.checkpoint.folder import About, commit, make_root, partial_folder
+from trainer.checkpoint.folder import About, commit, complete_name, make_root, partial_folder
 from trainer.config import TrainConfig
 
 WRITER = "4f1c"
@@ -25,3 +25,8 @@ def complete(root: Path, *steps: int, attempt: int = 0) -> None:
 
 def names(root: Path) -> set[str]:
     return {path.name for path in root.iterdir()}
+
+
+def stored_bytes(root: Path, step: int) -> int:
+    """Size of all shards of a checkpoint."""
+    return sum(path.stat().st_size for path in (root / complete_name(step)).glob("*.distcp"))

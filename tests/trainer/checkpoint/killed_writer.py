@@ -7,8 +7,9 @@ with the values of its step. The next child must continue from there.
 import os
 import random
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -70,11 +71,14 @@ def values(state: TrainingState) -> set[float]:
     }
 
 
-def newest(root: Path) -> int:
-    """The step of the newest checkpoint, loaded and compared; 0 where none is complete."""
+def load_newest(root: Path) -> int:
+    """Load a checkpoint: its step, or 0 where none is complete. It must be the newest one, with the values of its
+    step."""
     state = make_state()
+    complete = complete_steps(root)
     restored = restore(root, state, CONFIG)
     done = restored.about.step if restored else 0
+    assert done == max(complete, default=0), (done, complete)
     assert not done or values(state) == {float(done)}, (done, values(state))
     return done
 
@@ -93,8 +97,18 @@ def wait_for_changes(root: Path, count: int) -> None:
         until(lambda before=before: names(root) != before, seconds=60, every=0.001, what="a change of the folder")
 
 
-def kill_writers(root: Path, *, count: int, seed: int = 0) -> int:
-    """Start and kill this many writers. Return the step that was reached."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """What was found after a kill."""
+
+    step: int
+    """The step of the newest complete checkpoint. It was loaded."""
+    is_partial: bool
+    """Whether the writer left an incomplete checkpoint."""
+
+
+def kill_writers(root: Path, *, count: int, seed: int = 0) -> Iterator[Kill]:
+    """Start and kill this many writers, each after a random number of changes of the folder."""
     randomness, reached = random.Random(seed), 0
     make_root(root)
     for _ in range(count):
@@ -108,8 +122,8 @@ def kill_writers(root: Path, *, count: int, seed: int = 0) -> int:
         wait_for_changes(root, randomness.randrange(1, MOST_CHANGES))
         os.kill(child, signal.SIGKILL)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
-        step = newest(root)
-        assert step >= reached, (step, reached)
+        found = Kill(is_partial=any(root.glob("*.partial")), step=load_newest(root))
+        assert found.step >= reached, (found, reached)
         assert len(complete_steps(root)) <= 3
-        reached = step
-    return reached
+        reached = found.step
+        yield found

@@ -9,7 +9,9 @@ from trainer.checkpoint.folder import complete_steps, make_root
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("count", [4, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_the_newest_complete_checkpoint_loads_whenever_its_writer_is_killed(count: int, tmp_path: Path) -> None:
-    assert kill_writers(tmp_path / "checkpoints", count=count) > count / 4
+    kills = list(kill_writers(tmp_path / "checkpoints", count=count))
+    assert kills[-1].step > count / 4
+    assert any(kill.is_partial for kill in kills)
     assert len(list((tmp_path / "checkpoints").iterdir())) < 10
 
 

@@ -11,8 +11,10 @@ import pytest
 from telemetry.record.reader import find_rank_dirs
 from telemetry.stages import Stage
 from tests.deadline import until
-from tests.trainer.jobs import figures, rank_log, run_job, small_config, start_job
-from tests.trainer.recorded import marks_of, of_stage, spans_of
+from tests.trainer.checkpoint.checkpoint_files import stored_bytes
+from tests.trainer.jobs import figures, losses, rank_log, run_job, small_config, start_job
+from tests.trainer.noted_batches import NOTED, sequences_of
+from tests.trainer.recorded import of_stage, read_bytes, spans_of
 from trainer.checkpoint.folder import LOCK_NAME, complete_name, complete_steps
 from trainer.config import CheckpointConfig, TrainConfig
 
@@ -22,16 +24,13 @@ NUM_STEPS = 8
 TOLERANCE = 1e-5
 """Relative: another grid adds in another order."""
 FOREVER = 100_000
+MAX_COPIES = 1.05
+"""Bytes that are read, divided by the size of the checkpoint."""
 
 
 def config(*, num_steps: int = NUM_STEPS, every: int = 1, keep: int = 2, **parallel: int) -> TrainConfig:
     checkpoint = CheckpointConfig(every=every, keep=keep)
     return replace(small_config(num_steps=num_steps, **parallel), checkpoint=checkpoint)
-
-
-def losses(out: Path) -> dict[int, float]:
-    """Losses by step. A repeated step has its newest loss."""
-    return {step["step"]: step["loss"] for step in figures(out)}
 
 
 @pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.long)])
@@ -95,21 +94,24 @@ def test_sigterm_to_one_rank_saves_a_checkpoint_and_ends_the_job_with_its_status
 
 @pytest.mark.long
 @pytest.mark.parametrize("grid", [{"dp": 4, "pp": 1, "tp": 2}, {"dp": 1, "pp": 2, "tp": 4}], ids=["4x1x2", "1x2x4"])
-def test_job_resumed_on_another_grid_has_the_same_losses_within_rounding(grid: dict[str, int], tmp_path: Path) -> None:
-    whole, half = tmp_path / "whole", tmp_path / "half"
-    run_job(config(dp=2, pp=2, tp=2), whole)
-    run_job(config(num_steps=NUM_STEPS // 2, dp=2, pp=2, tp=2), half, checkpoints=half / "checkpoints")
-    run_job(config(**grid), half, checkpoints=half / "checkpoints", attempt=1)
+def test_job_resumed_on_another_grid_reads_one_copy_and_has_the_same_data_and_losses(
+    grid: dict[str, int], tmp_path: Path
+) -> None:
+    whole, half, middle = tmp_path / "whole", tmp_path / "half", NUM_STEPS // 2
+    root = half / "checkpoints"
+    run_job(config(dp=2, pp=2, tp=2), whole, work=NOTED)
+    run_job(config(num_steps=middle, dp=2, pp=2, tp=2), half, checkpoints=root, work=NOTED)
+    stored = stored_bytes(root, middle)
+    run_job(config(**grid), half, checkpoints=root, attempt=1, work=NOTED)
+    assert 0.9 * stored < read_bytes(half, num_ranks=8) <= MAX_COPIES * stored
     assert losses(half) == pytest.approx(losses(whole), rel=TOLERANCE)
+    assert sequences_of(half) == sequences_of(whole)
 
 
 @pytest.mark.long
 def test_four_replicas_together_read_one_copy_of_the_checkpoint(tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     run_job(config(num_steps=2, dp=4), tmp_path, checkpoints=root)
-    stored = sum(path.stat().st_size for path in (root / complete_name(2)).glob("*.distcp"))
+    stored = stored_bytes(root, 2)
     run_job(config(num_steps=3, dp=4), tmp_path, checkpoints=root, attempt=1)
-    resumed = [text for rank in range(4) for name, text in marks_of(tmp_path, rank) if name == "resumed"]
-    read = sum(int(text.rpartition("read ")[2].split()[0]) for text in resumed)
-    assert len(resumed) == 4
-    assert 0.9 * stored < read <= 1.05 * stored
+    assert 0.9 * stored < read_bytes(tmp_path, num_ranks=4) <= MAX_COPIES * stored
