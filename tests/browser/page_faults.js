@@ -15,6 +15,8 @@
     const scrolls = (value) => value === "auto" || value === "scroll";
     const short = (text) => (text.length > 48 ? `${text.slice(0, 47)}…` : text);
 
+    const nameOf = (element) => element.getAttribute("class") || element.tagName.toLowerCase();
+
     function isVisible(element) {
         return element.checkVisibility({opacityProperty: true, visibilityProperty: true, contentVisibilityAuto: true})
             && !element.closest(SILENT);
@@ -110,7 +112,7 @@
     const texts = textsOf(document.body);
     for (const {text, by} of texts) {
         if (by) {
-            faults.push(`"${short(text)}" is clipped by ${by.className?.baseVal ?? (by.className || by.tagName)}`);
+            faults.push(`"${short(text)}" is clipped by ${nameOf(by)}`);
         }
     }
     const visible = texts.filter(({seen}) => seen.right - seen.left > SHARED_PX && seen.bottom - seen.top > SHARED_PX)
@@ -126,7 +128,7 @@
     for (const element of document.querySelectorAll(".header nav, .wide, .mantine-TableScrollContainer-scrollContainer, .hosts-table")) {
         if (element.scrollWidth > element.clientWidth + SLACK_PX && element.checkVisibility()) {
             const hidden = element.scrollWidth - element.clientWidth;
-            faults.push(`${element.className || element.tagName} hides ${hidden} px on its right`);
+            faults.push(`${nameOf(element)} hides ${hidden} px on its right`);
         }
     }
 

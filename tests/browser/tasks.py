@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, Request, expect, sync_playwright
 
 from tests.browser.conftest import FLAGS
 from tests.browser.on_page import region, wait_until_drawn
@@ -23,6 +23,7 @@ from tests.parts import require
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tasks.md"
 MOST_CLICKS = 3
 LOADED_MS = 300_000
+EVERY_MS, QUIET_TIMES = 100, 3
 WINDOW = {"width": 1440, "height": 900}
 RUN, OTHER_RUN = "the name of the run", "the other run"
 """What the guide calls a link or choice whose name is that of a run."""
@@ -81,7 +82,7 @@ TASKS = {
         picture="compute-or-network", start="?run={run}", shows=shows("details", "compute %.*▶ {rank}")
     ),
     "Which host must be drained?": Task(
-        picture="host", start="?run={run}", run=BEFORE, shows=shows("events", "lost its link")
+        picture="host", start="?run={run}", run=BEFORE, shows=shows("fleet-title", "{host}: ranks .* fault event")
     ),
     "Why was a step long?": Task(
         picture="long-step", start="?run={run}", shows=shows("two-steps-says", "a typical step.*B takes .* longer")
@@ -103,7 +104,7 @@ TASKS = {
     "Share what is on the screen": Task(picture="share", start="?run={run}", shows=_copied),
     "The loss over a day": Task(picture="loss", start="?run={run}", run=DAY, shows=_day_of_loss),
     "The findings of last week": Task(
-        picture="findings", start="?view=runs", run=BEFORE, shows=shows("log", "2 findings.*NIC flap.*{host}")
+        picture="findings", start="?view=runs", run=BEFORE, shows=shows("log", "2 findings.*link lost .*{host}")
     ),
     "Acknowledge an alert": Task(picture="acknowledge", start="?view=alerts", shows=shows("firing", "acknowledged")),
     "Export a trace": Task(picture="export", start="?run={run}", shows=_downloaded),
@@ -117,12 +118,32 @@ def clicks_of_tasks(text: str) -> dict[str, list[str]]:
     return {title: re.findall(r"^\d+\. Click \*\*(.+?)\*\*", body, re.MULTILINE) for title, body in sections}
 
 
+class Pending:
+    """The requests of a page that are not answered yet."""
+
+    def __init__(self, page: Page) -> None:
+        self._requests: set[Request] = set()
+        page.on("request", self._requests.add)
+        page.on("requestfinished", self._requests.discard)
+        page.on("requestfailed", self._requests.discard)
+
+    def wait(self, page: Page) -> None:
+        """Return once all requests are answered, also those that answers lead to."""
+        deadline_s, quiet = time.monotonic() + LOADED_MS / 1e3, 0
+        while quiet < QUIET_TIMES:
+            assert time.monotonic() < deadline_s, f"no answer: {[request.url for request in self._requests]}"
+            page.wait_for_timeout(EVERY_MS)
+            quiet = 0 if self._requests else quiet + 1
+
+
 def perform(page: Page, address: str, task: Task, clicks: list[str], runs: TaskRuns) -> None:
     """Open the page on which a task starts, click, and check what is then on the screen."""
+    pending = Pending(page)
     page.goto(f"{address.rstrip('/')}/{task.start.format(run=task.run, rank=runs.rank)}")
-    settle(page)
+    settle(page, pending)
     for name in clicks:
         click(page, {RUN: task.run, OTHER_RUN: f"{BEFORE}/0"}.get(name, name))
+        settle(page, pending)
     task.shows(page, runs)
 
 
@@ -136,7 +157,6 @@ def click(page: Page, name: str) -> None:
         assert download.value.path().stat().st_size > 0
         return
     named(page, name).click()
-    settle(page)
 
 
 def named(page: Page, name: str) -> Locator:
@@ -148,8 +168,9 @@ def named(page: Page, name: str) -> Locator:
     return found.or_(labels).or_(fields).locator("visible=true").first
 
 
-def settle(page: Page) -> None:
-    """Return once the page is drawn and the detectors are ready."""
+def settle(page: Page, pending: Pending) -> None:
+    """Return once the page is drawn, its links follow the address, and the detectors are ready."""
+    pending.wait(page)
     wait_until_drawn(page, timeout_ms=LOADED_MS)
     expect(page.locator("main .looking")).to_have_count(0, timeout=LOADED_MS)
 

@@ -49,7 +49,7 @@ SIMULATED_RUN = "simulated-slow-rank"
 EARLIER_RUN = "simulated-before"
 SICK_RUN = "llm-7b-20261119"
 HOSTS_RUN = "llm-7b-20261118"
-ABLATION_RUN = "ablation-fsdp"
+ABLATION_RUN = "abl.01.0"
 SQL_SERVER = "clickhouse://127.0.0.1:9000/rankscope"
 """The SQL page is shown, and no query is sent."""
 STEP = 32
@@ -67,7 +67,7 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
         fall_ill(store)
         store_driven_run(store)
         for row, technique in enumerate(("baseline", "fsdp", "fsdp with overlap")):
-            put_run(store, f"ablation-{technique.replace(' ', '-')}", labels(row, technique))
+            put_run(store, f"abl.{row:02}.0", labels(row, technique))
         run = SyntheticRun(run_id=RUN)
         run.introduce(store)
         run.advance(store, 60)

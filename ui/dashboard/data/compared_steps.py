@@ -34,9 +34,13 @@ class StepOfSide:
         return f"{self.facts.summary.run_id}/{self.facts.summary.attempt}"
 
     @property
+    def is_typical(self) -> bool:
+        return self.step == self.typical
+
+    @property
     def words(self) -> str:
         """``step 30 of A, a typical step``."""
-        return f"step {self.step} of {self.name}" + ", a typical step" * (self.step == self.typical)
+        return f"step {self.step} of {self.name}" + ", a typical step" * self.is_typical
 
     @property
     def wall_ns(self) -> float | None:

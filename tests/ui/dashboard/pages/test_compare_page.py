@@ -9,6 +9,7 @@ import pytest
 from diagnose.simulate.noise import RECORDED
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from tests.deadline import until
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
 from tests.ui.simulated_run import store_simulated
@@ -124,6 +125,13 @@ def test_two_steps_are_on_one_time_axis_with_the_difference_of_their_parts(reads
     again = draw_canvas("step-a", state, reads, drawn[0] and drawn[0].kind)
     assert again is not None
     assert again.data is None
+
+
+def test_both_steps_show_the_group_of_the_suspect_of_b_by_default(reads: Reads) -> None:
+    until(lambda: reads.reports.of(reads.newest(SLOWER)), what="the report")
+    drawn = [draw_canvas(f"step-{side}", SLOWER, reads, None) for side in "ab"]
+    rows = [[row["rank"] for row in canvas.data["rows"]] for canvas in drawn if canvas and canvas.data]  # type: ignore[attr-defined]
+    assert rows == [[1, 3]] * 2
 
 
 def test_steps_of_one_attempt_are_a_typical_and_the_slowest_one(reads: Reads) -> None:

@@ -91,6 +91,12 @@ def test_device_has_one_colour_in_all_panels_and_its_throttle_reasons_differ_by_
     assert len(DASHES) >= max(len(set(panel.metrics.values())) for panels in PANELS.values() for panel in panels)
 
 
+def test_heading_of_a_panel_names_each_device_and_each_kind_of_curve_once(reads: Reads) -> None:
+    notes = [note.text for note in figure_of(replace(SHOWN, family=Family.GPU), reads).layout.annotations]
+    (heading,) = (text for text in notes if text.startswith("<b>GPU throttling"))
+    assert [heading.count(name) for name in ("gpu0", "gpu1", "heat (driver)", "power cap")] == [1, 1, 1, 1]
+
+
 def test_host_table_lists_suspect_hosts_first_and_then_hosts_with_most_faults(reads: Reads) -> None:
     said = text_of(SHOWN, reads, "hosts")
     hosts = [host for host in (SICK, "gpu-02", SILENT) if host in said]

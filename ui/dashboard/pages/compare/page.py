@@ -26,6 +26,7 @@ from ui.dashboard.data.compare import (
     side_names,
     side_parts,
 )
+from ui.dashboard.data.compared_steps import compared_steps
 from ui.dashboard.data.curves import Shown, shown_steps
 from ui.dashboard.data.run_events import run_events
 from ui.dashboard.figures.comparison import STEPS_PX, loss_curves, rank_ratios, step_times
@@ -229,6 +230,14 @@ def _after_click(state: ViewState, reads: Reads, point: Mapping[str, Any]) -> Vi
     return state
 
 
+def _freshness(state: ViewState, reads: Reads) -> list[object]:
+    """Values that change with the comparison, and with the report of B: its suspect determines the default rank."""
+    found = comparison_freshness(state, reads)
+    with suppress(RankscopeError):
+        found += reads.report_freshness(compared_steps(state, reads)[1].timeline(state))
+    return found
+
+
 PAGE = Page(
     title="Compare",
     skeleton=skeleton,
@@ -251,5 +260,5 @@ PAGE = Page(
     canvases=two_steps.CANVASES,
     control_values=control_values,
     preload=_found,
-    freshness=comparison_freshness,
+    freshness=_freshness,
 )

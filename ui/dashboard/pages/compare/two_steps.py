@@ -31,6 +31,8 @@ MEANINGS = (
     "Mean of the shown ranks of each side. Each moment of a step counts in one row. compute excludes waiting, as on "
     "the heat map. tp, cp, ep, pp and dp are the time inside collectives and transfers, including waiting."
 )
+LEAST_PART = 0.0005
+"""A part of the step that is smaller on both sides has no row."""
 LEAST_CHANGE = 0.02
 """A smaller change of the compute time of a rank is not named."""
 
@@ -47,7 +49,7 @@ def skeleton() -> list[Component]:
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
     """The steps, and the group and rank of both timelines."""
-    shown = selection(compared_steps(state, reads)[1].timeline(state), reads)
+    shown = selection(_shown(1, state, reads)[1], reads)
     return {
         "a-step": "" if state.timeline.a_step is None else state.timeline.a_step,
         "step": "" if state.step is None else state.step,
@@ -68,7 +70,7 @@ def draw_controls(state: ViewState, reads: Reads) -> Component:
 
 
 def _default(side: StepOfSide) -> str:
-    return f"{side.step}" if side.step != side.typical else "typical"
+    return f"{side.step}" if not side.is_typical else "typical"
 
 
 def draw_links(state: ViewState, reads: Reads) -> Component:
@@ -77,7 +79,8 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
     at_a = {f"{kind} step of A": step for kind, step in (("Typical", a.typical), ("Slowest", a.slowest))}
     at_b = {f"{kind} step of B": step for kind, step in (("Typical", b.typical), ("Slowest", b.slowest))}
     links = [link_button(name, _at_a_step(state, step)) for name, step in at_a.items()]
-    return html.Div([*links, *(link_button(name, state.at_step(step)) for name, step in at_b.items())])
+    links += [link_button(name, state.at_step(step)) for name, step in at_b.items()]
+    return html.Div(links, className="links")
 
 
 def _at_a_step(state: ViewState, step: int) -> ViewState:
@@ -87,7 +90,7 @@ def _at_a_step(state: ViewState, step: int) -> ViewState:
 def draw_says(state: ViewState, reads: Reads) -> Component:
     """The difference of the two steps: their times, and their parts over the shown ranks."""
     a, b = compared_steps(state, reads)
-    shares = [shares_of_step(selection(side.timeline(state), reads), reads) for side in (a, b)]
+    shares = [shares_of_step(selection(_shown(index, state, reads)[1], reads), reads) for index in range(2)]
     lines = [dmc.Text(sentence(a, b), fw=600), *(dmc.Text(note, className="left-out") for note in _notes(a, b))]
     if all(shares):
         lines += [
@@ -105,7 +108,10 @@ def sentence(a: StepOfSide, b: StepOfSide) -> str:
         return f"{capitalized(b.words)} is compared with {a.words}. A step that is not complete has no step time."
     change = b_ns / a_ns - 1
     than = f"B takes {abs(change):.1%} {'longer' if change > 0 else 'less'}" if abs(change) >= 5e-4 else "equal times"
-    return f"{capitalized(b.words)} takes {duration(b_ns)}. {capitalized(a.words)} takes {duration(a_ns)}: {than}."
+    took = [
+        f"{capitalized(each.words)}{',' * each.is_typical} takes {duration(ns)}" for each, ns in ((b, b_ns), (a, a_ns))
+    ]
+    return f"{took[0]}. {took[1]}: {than}."
 
 
 def _notes(*sides: StepOfSide) -> Iterator[str]:
@@ -117,7 +123,7 @@ def _notes(*sides: StepOfSide) -> Iterator[str]:
 def _rows(a: Sequence[StepShares], b: Sequence[StepShares]) -> Iterator[tuple[object, ...]]:
     """The rows of the table, the whole step last."""
     parts = [_means(shares) for shares in (a, b)]
-    for name in (name for name in parts[0] if any(of_side[name] for of_side in parts)):
+    for name in (name for name in parts[0] if any(of_side[name] > LEAST_PART * of_side["step"] for of_side in parts)):
         yield _row(name, parts[0][name], parts[1][name], parts[0]["step"])
 
 
@@ -148,8 +154,11 @@ def _changed_rank(a: Sequence[StepShares], b: Sequence[StepShares]) -> Iterator[
 
 
 def _shown(index: int, state: ViewState, reads: Reads) -> tuple[StepOfSide, ViewState]:
-    side = compared_steps(state, reads)[index]
-    return side, side.timeline(state)
+    """A side, and the timeline of its step. Without a rank in the address, both show the default rank of B."""
+    sides = compared_steps(state, reads)
+    if state.rank is None:
+        state = replace(state, rank=selection(sides[1].timeline(state), reads).rows.rank)
+    return sides[index], sides[index].timeline(state)
 
 
 def _length_ns(shown: StepSelection, reads: Reads) -> int:
@@ -159,7 +168,7 @@ def _length_ns(shown: StepSelection, reads: Reads) -> int:
 
 def _longest_ns(state: ViewState, reads: Reads) -> int:
     """The length of the common time axis."""
-    return max(_length_ns(selection(side.timeline(state), reads), reads) for side in compared_steps(state, reads))
+    return max(_length_ns(selection(_shown(index, state, reads)[1], reads), reads) for index in range(2))
 
 
 def _key(index: int, state: ViewState, reads: Reads) -> str:
