@@ -166,14 +166,14 @@ def _heading(
     row: int, title: str, curves: Sequence[HostCurve], num_left_out: int, drawn_as: Sequence[Stroke]
 ) -> dict[str, object]:
     """The title of a panel with the colours of its curves."""
-    names = _names(curves, drawn_as)
+    names = curve_names(curves, drawn_as)
     more = f" and {num_left_out} more" if num_left_out > 0 else ""
     place = {"xref": "paper", "x": 0, "yref": f"y{_axis(row)} domain", "y": 1, "xanchor": "left", "yanchor": "bottom"}
     text = f"<b>{title}</b>   {'  '.join(names)}{more}"
     return place | {"text": text, "showarrow": False, "font": {"size": 11}}
 
 
-def _names(curves: Sequence[HostCurve], drawn_as: Sequence[Stroke]) -> list[str]:
+def curve_names(curves: Sequence[HostCurve], drawn_as: Sequence[Stroke]) -> list[str]:
     """The curves with their colours. If several devices have curves of a kind, each device and each kind is named once:
     ``■ gpu0  ■ gpu1  ■ power cap  ╍ heat``."""
     pairs = [*zip(curves, drawn_as, strict=True)]
