@@ -102,7 +102,13 @@ def views() -> Iterator[Timed]:
         "runs": "view=runs",
         "alerts": "view=alerts",
     }
-    timed = {f"8 ranks: {name}": (f"{search}&run={SMALL}", SMALL_MS) for name, search in pages.items()}
+    halves = f"a={SMALL}/0/steps=0-19&b={SMALL}/0/steps=20-39"
+    of_small = pages | {
+        "compare": f"view=compare&{halves}",
+        "goodput": "view=goodput",
+        "findings log": "view=findings-log",
+    }
+    timed = {f"8 ranks: {name}": (f"{search}&run={SMALL}", SMALL_MS) for name, search in of_small.items()}
     timed["heat map, newest 100 steps"] = f"view=heatmap&run={LONG}", HEAT_MAP_MS
     timed["heat map, 1,000 steps"] = f"view=heatmap{of_long}", HEAT_MAP_MS
     timed["heat map, 25 steps in milliseconds"] = f"view=heatmap&metric=ms{every}", HEAT_MAP_MS

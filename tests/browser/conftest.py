@@ -123,7 +123,7 @@ class Complaints:
         page.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}"))
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type == "error" and not _is_of_a_removed_part(message.text):
+        if message.type == "error" and not is_of_a_removed_part(message.text):
             self.errors.append(message.text)
 
     def _on_request(self, request: Request) -> None:
@@ -131,7 +131,7 @@ class Complaints:
             self.strangers.append(request.url)
 
 
-def _is_of_a_removed_part(text: str) -> bool:
+def is_of_a_removed_part(text: str) -> bool:
     """Harmless messages of Dash's renderer: a sentence, and before it the ids that it knows.
 
     It logs them if the user opens another page before all parts of this page are requested (twelve at a time).

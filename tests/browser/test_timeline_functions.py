@@ -265,10 +265,10 @@ def test_echo_of_a_recent_own_change_is_not_news(scripts: Page) -> None:
         """() => {
             let now = 0;
             const echo = new rankscopeTimeline.Echo(() => now);
-            echo.told([1, 2]);
-            echo.told([3, 4]);
+            echo.keep([1, 2]);
+            echo.keep([3, 4]);
             const answers = [echo.isNews([1, 2]), echo.isNews([9, 9]), echo.isNews([3, 4]), echo.isNews([3, 4])];
-            echo.told([5, 6]);
+            echo.keep([5, 6]);
             now = 6000;
             return [...answers, echo.isNews([5, 6])];
         }"""

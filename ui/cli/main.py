@@ -83,6 +83,9 @@ COMMANDS = {
     "runs": Subcommand(
         target="ui.cli.commands.runs:runs_app", extra="ui", help="List the stored runs, the newest first."
     ),
+    "views": Subcommand(
+        target="ui.cli.commands.views:views_app", extra="ui", help="List the saved views of the dashboard."
+    ),
     "doctor": Subcommand(target="ui.cli.commands.doctor:doctor", extra="ui", help="Check this machine."),
     "import": Subcommand(
         target="ui.cli.commands.import_run:import_run", extra="ui", help="Store traces of other tools as a run."

@@ -13,7 +13,7 @@ from diagnose.pipeline import Report
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import AXES, Topology
-from ui.dashboard.records import RunFacts
+from ui.dashboard.records import Ints, RunFacts
 from ui.dashboard.view_state import LARGEST, Family, Group, Metric, StepRange, ViewState
 
 RECENT_STEPS = 20
@@ -150,18 +150,23 @@ def chosen_step(state: ViewState, facts: RunFacts) -> int:
 
 def typical_step(facts: RunFacts, within: StepRange | None = None) -> int:
     """The recent complete step whose duration is nearest to the median."""
-    complete = facts.steps.complete(facts.topology.world_size)
-    if within is not None:
-        inside = complete[(complete >= within.first) & (complete <= within.last)]
-        complete = inside if len(inside) else complete
-    recent = complete[-RECENT_STEPS:]
+    recent = _complete_steps(facts, within)[-RECENT_STEPS:]
     duration = facts.steps.duration_ns[np.isin(facts.steps.step, recent)]
     return int(recent[np.abs(duration - np.median(duration)).argmin()])
 
 
-def slowest_step(facts: RunFacts) -> int:
+def _complete_steps(facts: RunFacts, within: StepRange | None) -> Ints:
+    """The complete steps, within a range if it has any."""
+    complete = facts.steps.complete(facts.topology.world_size)
+    if within is None:
+        return complete
+    inside = complete[(complete >= within.first) & (complete <= within.last)]
+    return inside if len(inside) else complete
+
+
+def slowest_step(facts: RunFacts, within: StepRange | None = None) -> int:
     """The slowest of the newest hundred complete steps."""
-    complete = facts.steps.complete(facts.topology.world_size)[-NEWEST_STEPS:]
+    complete = _complete_steps(facts, within)[-NEWEST_STEPS:]
     duration = facts.steps.duration_ns[np.isin(facts.steps.step, complete)]
     return int(complete[duration.argmax()])
 

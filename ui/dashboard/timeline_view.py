@@ -1,4 +1,7 @@
-"""The part of an address that only the timeline uses: ``num-steps=4&counters=gpu&rank-order=end&table=-duration``."""
+"""The part of an address that only timelines use: ``num-steps=4&counters=gpu&rank-order=end&table=-duration``.
+
+``a-step=7``: the step of A on the compare page.
+"""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -9,6 +12,7 @@ from ui.dashboard.address_fields import ReadField, whole_number
 MAX_STEPS = 10
 """Most steps in one timeline."""
 MAX_PAGE = 1_000_000
+MAX_STEP = 2**32 - 1
 
 
 class Counters(StrEnum):
@@ -72,6 +76,8 @@ class TimelineView:
     order: RankOrder = RankOrder.RANK
     table: TableView | None = None
     """None if the table of spans is hidden."""
+    a_step: int | None = None
+    """The step of A on the compare page. None for a typical step. The step of B is the step of the selection."""
 
     def fields(self) -> dict[str, object]:
         """Name -> value of each field of the address. A field whose value is None is not in the address."""
@@ -80,6 +86,7 @@ class TimelineView:
             "counters": None if self.counters is Counters.NONE else self.counters.value,
             "rank-order": None if self.order is RankOrder.RANK else self.order.value,
             "table": self.table and self.table.text,
+            "a-step": self.a_step,
             "table-page": self.table.page if self.table and self.table.page > 1 else None,
         }
 
@@ -95,6 +102,7 @@ def read_timeline_view(read: ReadField) -> TimelineView:
         counters=read("counters", Counters, Counters.NONE),
         order=read("rank-order", RankOrder, RankOrder.RANK),
         table=table and replace(table, page=page),
+        a_step=read("a-step", lambda text: whole_number(text, 0, MAX_STEP), None),
     )
 
 

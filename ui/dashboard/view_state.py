@@ -228,6 +228,7 @@ class ViewState:
             only="",
             a="",
             b="",
+            timeline=replace(self.timeline, a_step=None),
         )
 
     def at_run(self, run: str, attempt: int | None = None) -> "ViewState":

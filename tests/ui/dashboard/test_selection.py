@@ -71,7 +71,7 @@ def test_links_of_every_page_keep_the_selection(reads: Reads, stuck: str, run_id
         if there.run == state.run:
             assert (there.attempt, there.pins) == (0, state.pins)
             assert there.rank is not None
-        elif there.run:
+        elif there.run and view is not View.COMPARE:  # this page leads to the same rank of both runs
             assert there.clear() == there
 
 

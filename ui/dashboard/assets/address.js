@@ -17,11 +17,15 @@ window.dash_clientside = Object.assign(window.dash_clientside ?? {}, {
             zoomed: (fields, {range}) => put(fields, "zoom", range?.join("-")),
         };
 
+        // Of the two timelines of the compare page, only zoom and pins are part of the address: they are common to both.
+        const CHOICES = new Set(["clicked", "marked"]);
+        const CHOOSING = '"canvas":"timeline"';
+
         function followHands() {
             const {triggered} = window.dash_clientside.callback_context;
             const changes = triggered
-                .map(({prop_id: id, value}) => [id.slice(id.lastIndexOf(".") + 1), value])
-                .filter(([, value]) => value);
+                .map(({prop_id: id, value}) => [id.slice(id.lastIndexOf(".") + 1), value, id])
+                .filter(([name, value, id]) => value && (!CHOICES.has(name) || id.includes(CHOOSING)));
             const fields = new URLSearchParams(location.search);
             changes.forEach(([name, value]) => WRITERS[name](fields, value));
             const after = `?${fields}`;

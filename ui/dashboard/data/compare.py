@@ -34,6 +34,11 @@ class ComparisonRequest:
     """A value that changes when more steps of a live run are stored."""
     num_operations: int
 
+    @property
+    def is_one_attempt(self) -> bool:
+        """Whether both sides are the whole of one attempt. Then only two of its steps can be compared."""
+        return self.a == self.b and self.a.window is None and not self.a.ranks
+
 
 def choices(reads: Reads) -> list[str]:
     """``run/attempt`` of the newest attempts."""

@@ -52,9 +52,9 @@ def run_events(shown: Shown, reads: Reads) -> list[RunEvent]:
         ]
         return sorted(every, key=lambda event: event.at_ns)[-MAX_EVENTS:]
 
-    told = tuple((row["fingerprint"], row["raised_ns"], row["at_ns"]) for row in logged)
+    raised = tuple((row["fingerprint"], row["raised_ns"], row["at_ns"]) for row in logged)
     stalls = tuple(finding.headline for finding in stall)
-    newest: Hashable = run.last_step, run.last_ns, id(report), stalls, decisions, told
+    newest: Hashable = run.last_step, run.last_ns, id(report), stalls, decisions, raised
     return reads.kept(("events", run.run_id, run.attempt, shown.part.name), make, newest)
 
 

@@ -1,4 +1,4 @@
-"""Two runs over each other: the step time of each step, and the ratio of the compute time of each rank.
+"""Two runs over each other: step time and loss by step, and the ratio of the compute time of each rank.
 
 step time   A  ..-.'..-.'..        ranks   forward-compute   1.00 1.00 1.10 1.00
             B  .-'-.'-'..-'                backward-compute  1.00 1.00 1.09 1.01
@@ -26,7 +26,7 @@ from ui.dashboard.figures.style import (
     short,
     titled,
 )
-from ui.dashboard.records import Floats
+from ui.dashboard.records import Floats, Ints, Series
 
 STEPS_PX, TOP_PX, BELOW_PX, LEFT_PX = 284, 34, 48, 62
 EDGES_PX, ROW_PX, LEAST_ROW_PX = 84, 34, 6
@@ -42,11 +42,12 @@ def step_times(
 ) -> go.Figure:
     """Step time of A and B by step, with the events of both runs in a strip above. If they have no step in common, both
     begin at 0. ``keep``: as in ``framed``."""
-    is_common = len(np.intersect1d(found.a.steps, found.b.steps)) > 0
+    is_common = _is_common(found)
     sides = [("A", found.a, BLUE, a_events), ("B", found.b, TROUBLE, b_events)]
     begins = [0 if is_common else int(side.steps[0]) for _, side, _, _ in sides]
     lines = [
-        _line(name, side, colour, first=begin) for (name, side, colour, _), begin in zip(sides, begins, strict=True)
+        _line(name, side, colour, side.steps, side.step_ns / 1e9, first=begin, unit=" s")
+        for (name, side, colour, _), begin in zip(sides, begins, strict=True)
     ]
     places = [
         (max(event.step, int(side.steps[0])) - begin, replace(event, name=f"{name}: {event.name}"))
@@ -56,7 +57,6 @@ def step_times(
     ]
     ends = [line.x[end] for line in lines for end in (0, -1)]
     strip = STRIP_PX / (STEPS_PX - TOP_PX - BELOW_PX)
-    title = "step" if is_common else "number of the step, from the first compared step"
     return framed(
         [*lines, marker_trace(combine(places, min(ends), max(ends)))],
         height_px=STEPS_PX,
@@ -64,23 +64,58 @@ def step_times(
         hovermode="closest",
         margin={"t": TOP_PX, "r": 24, "b": BELOW_PX, "l": LEFT_PX},
         legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "bgcolor": CLEAR},
-        xaxis={"title": titled(title), "anchor": "y"},
+        xaxis={"title": titled(_step_title(found)), "anchor": "y"},
         yaxis={"title": titled("step time, s"), "nticks": 5} | {"domain": [0, 1 - strip]},
         yaxis2=strip_axis(strip),
     )
 
 
-def _line(name: str, side: SideFacts, colour: str, *, first: int) -> go.Scatter:
-    step, seconds = thinned(side.steps, side.step_ns / 1e9)
+def _is_common(found: Comparison) -> bool:
+    """Whether A and B have steps in common. If not, both begin at 0."""
+    return len(np.intersect1d(found.a.steps, found.b.steps)) > 0
+
+
+def _step_title(found: Comparison) -> str:
+    return "step" if _is_common(found) else "number of the step, from the first compared step"
+
+
+def loss_curves(found: Comparison, a: Series | None, b: Series | None, *, keep: str) -> go.Figure | None:
+    """Loss of A and B by step, in the compared steps. None if neither has a loss. ``keep``: as in ``framed``."""
+    lines = []
+    for name, side, loss, colour in (("A", found.a, a, BLUE), ("B", found.b, b, TROUBLE)):
+        inside = loss and loss.where((loss.step >= side.steps[0]) & (loss.step <= side.steps[-1]))
+        if inside and len(inside.step):
+            first = 0 if _is_common(found) else int(side.steps[0])
+            lines.append(_line(name, side, colour, inside.step, inside.value, first=first))
+    if not lines:
+        return None
+    return framed(
+        lines,
+        height_px=STEPS_PX,
+        keep=keep,
+        hovermode="closest",
+        margin={"t": TOP_PX, "r": 24, "b": BELOW_PX, "l": LEFT_PX},
+        showlegend=True,
+        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "bgcolor": CLEAR},
+        xaxis={"title": titled(_step_title(found))},
+        yaxis={"title": titled("loss"), "nticks": 5},
+    )
+
+
+def _line(
+    name: str, side: SideFacts, colour: str, steps: Ints, values: Floats, *, first: int, unit: str = ""
+) -> go.Scatter:
+    """The curve of a side. The x axis begins at ``first``."""
+    step, value = thinned(steps, values)
     return go.Scatter(
         x=step - first,
-        y=seconds,
+        y=value,
         mode="lines",
         line={"color": colour, "width": 1.6},
         opacity=0.85,
         name=f"{name}: {plain(short(side.label, 60))}",
         customdata=step,
-        hovertemplate=f"<b>{name}</b>, step %{{customdata}}<br>%{{y:.3f}} s<extra></extra>",
+        hovertemplate=f"<b>{name}</b>, step %{{customdata}}<br>%{{y:.3f}}{unit}<extra></extra>",
     )
 
 

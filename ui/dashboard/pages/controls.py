@@ -218,6 +218,7 @@ _SETTERS: dict[str, Callable[[ViewState, Any], ViewState]] = {
     "first": _first,
     "last": _last,
     "step": lambda state, value: state.at_step(_number(value)),
+    "a-step": lambda state, value: replace(state, timeline=replace(state.timeline, a_step=_number(value))),
     "host": lambda state, value: replace(state, host=str(value or "")),
     "family": lambda state, value: replace(state, family=Family(value)),
     "rank": lambda state, value: state.at_rank(_number(value)),

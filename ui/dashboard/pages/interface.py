@@ -56,6 +56,8 @@ class Canvas:
     key: Callable[[ViewState, Reads], str]
     draw: Callable[[ViewState, Reads], dict[str, object] | None]
     suspects: Callable[[ViewState, Reads], tuple[int, ...]]
+    chooses: bool = True
+    """Whether the span and the area that a user chooses are part of the address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

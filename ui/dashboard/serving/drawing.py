@@ -209,10 +209,9 @@ def draw_chart(name: str, state: ViewState, reads: Reads, shown: str | None) -> 
 
 def draw_canvas(name: str, state: ViewState, reads: Reads, shown: str | None) -> Painted | None:
     """A canvas of this view. None if it does not exist. ``shown``: the key of its present spans."""
-    canvas = PAGES[state.view].canvases.get(name)
+    canvas, data, key = PAGES[state.view].canvases.get(name), None, ""
     if canvas is None:
         return None
-    data, key = None, ""
     try:
         key = canvas.key(state, reads)
         data = None if key == shown else canvas.draw(state, reads)
@@ -223,12 +222,13 @@ def draw_canvas(name: str, state: ViewState, reads: Reads, shown: str | None) ->
         key = ""
     if data is None and key != shown:
         key = ""
+    chosen = state if canvas.chooses else replace(state, span=None, area=None)
     return Painted(
         data=data,
-        selected=state.span and {"rank": state.span.rank, "seq": str(state.span.seq)},
+        selected=chosen.span and {"rank": chosen.span.rank, "seq": str(chosen.span.seq)},
         zoom=state.zoom and [*state.zoom],
         pinned=[*state.pins],
-        area=state.area and [*state.area],
+        area=chosen.area and [*chosen.area],
         panel=READY if key else HIDDEN,
         kind=key,
     )

@@ -9,6 +9,7 @@ import pytest
 from diagnose.simulate.noise import RECORDED
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from tests.deadline import until
 from tests.memory_store import memory_store
 from tests.ui.simulated_run import store_simulated
 from tests.ui.words_of_pages import texts
@@ -17,7 +18,7 @@ from ui.dashboard.data import Reads
 from ui.dashboard.pages import PAGES
 from ui.dashboard.pages.compare.page import control_values
 from ui.dashboard.pages.controls import after_controls
-from ui.dashboard.serving.drawing import draw_chart, draw_region
+from ui.dashboard.serving.drawing import draw_canvas, draw_chart, draw_region
 from ui.dashboard.view_state import View, ViewState
 
 SLOWER = ViewState(view=View.COMPARE, run="slow", a="base/0", b="slow/0")
@@ -65,6 +66,19 @@ def test_the_charts_show_both_runs_and_every_rank_with_its_host(reads: Reads) ->
     assert cells["text"][0][3] == "rank 3 on gpu-001<br>forward-compute"
 
 
+def test_loss_chart_shows_both_losses_in_the_compared_steps(reads: Reads) -> None:
+    losses = draw_chart("compare-loss", SLOWER, reads, None)
+    assert losses is not None
+    lines = losses.figure["data"]
+    assert [(line["name"], line["x"][0], line["x"][-1]) for line in lines] == [
+        ("A: base/0", 10, 39),
+        ("B: slow/0", 10, 39),
+    ]
+    none = draw_chart("compare-loss", replace(SLOWER, a="slow/0"), reads, None)
+    assert none is not None
+    assert none.kind == ""
+
+
 def test_click_on_an_event_opens_its_run_and_keeps_the_comparison(reads: Reads) -> None:
     chart = PAGES[View.COMPARE].charts["compare-steps"]
     assert chart.after_click is not None
@@ -81,7 +95,7 @@ def test_click_on_an_event_opens_its_run_and_keeps_the_comparison(reads: Reads) 
 
 def test_controls_change_one_side_and_keep_the_other(reads: Reads) -> None:
     values = control_values(ViewState(view=View.COMPARE, run="slow", a="base/0/steps=0-19"), reads)
-    assert values == {"a": "base/0", "a-part": "steps=0-19", "b": "slow/0", "b-part": ""}
+    assert values | {"a": "base/0", "a-part": "steps=0-19", "b": "slow/0", "b-part": ""} == values
     default = after_controls(ViewState(view=View.COMPARE, run="slow"), {"a-part": "steps=0-19"})
     assert control_values(default, reads)["a"] == "base/0"
     assert control_values(default, reads)["a-part"] == "steps=0-19"
@@ -93,9 +107,56 @@ def test_controls_change_one_side_and_keep_the_other(reads: Reads) -> None:
     assert "No difference beyond noise" in of("compare-says", reads, ranges)
 
 
+def test_two_steps_are_on_one_time_axis_with_the_difference_of_their_parts(reads: Reads) -> None:
+    state = parse_search("?view=compare&run=slow&a=base/0&b=slow/0&a-step=20&step=30&group=dp&rank=3&pins=0").state
+    says = of("two-steps-says", reads, state)
+    assert "Step 30 of B takes" in says
+    assert "Step 20 of A takes" in says or "Step 20 of A, a typical step, takes" in says
+    assert "the compute time of rank 3 changed most" in says
+    assert "A: base/0, step 20" in of("step-a-title", reads, state)
+    drawn = [draw_canvas(f"step-{side}", state, reads, None) for side in "ab"]
+    spans = [canvas.data for canvas in drawn if canvas is not None and canvas.data is not None]
+    assert len({data["end"] for data in spans}) == 1
+    assert [[row["rank"] for row in data["rows"]] for data in spans] == [[3, 7, 0]] * 2  # type: ignore[attr-defined]
+    assert [data["step"] for data in spans] == [20, 30]
+    again = draw_canvas("step-a", state, reads, drawn[0] and drawn[0].kind)
+    assert again is not None
+    assert again.data is None
+
+
+def test_both_steps_show_the_group_of_the_suspect_of_b_by_default(reads: Reads) -> None:
+    until(lambda: reads.reports.of(reads.newest(SLOWER)), what="the report")
+    drawn = [draw_canvas(f"step-{side}", SLOWER, reads, None) for side in "ab"]
+    rows = [[row["rank"] for row in canvas.data["rows"]] for canvas in drawn if canvas and canvas.data]  # type: ignore[attr-defined]
+    assert rows == [[1, 3]] * 2
+
+
+def test_steps_of_one_attempt_are_a_typical_and_the_slowest_one(reads: Reads) -> None:
+    state = ViewState(view=View.COMPARE, run="slow", a="slow/0", b="slow/0")
+    assert "A and B are the same attempt" in of("compare-says", reads, state)
+    assert "Step 0 of A, a typical step" not in of("two-steps-says", reads, state)
+    assert ", a typical step, takes" in of("two-steps-says", reads, state)
+    facts = reads.facts(state)
+    slowest = int(facts.steps.step[facts.steps.duration_ns.argmax()])
+    assert f"Step {slowest} of B takes" in of("two-steps-says", reads, state)
+
+
+def test_missing_step_is_named_and_a_typical_one_is_shown(reads: Reads) -> None:
+    state = parse_search("?view=compare&run=slow&a=base/0&b=slow/0&a-step=9999").state
+    assert "Step 9999 is not stored in A. Step " in of("two-steps-says", reads, state)
+
+
+def test_controls_choose_the_steps_of_both_sides(reads: Reads) -> None:
+    chosen = after_controls(after_controls(SLOWER, {"a-step": 20}), {"step": 30})
+    assert chosen.search().endswith("&a=base%2F0&b=slow%2F0&a-step=20")
+    assert (control_values(chosen, reads)["a-step"], control_values(chosen, reads)["step"]) == (20, 30)
+    assert after_controls(chosen, {"a-step": ""}).timeline.a_step is None
+    assert chosen.clear().timeline.a_step is None
+
+
 @pytest.mark.parametrize(
     ("a", "text"),
-    [("nobody", "No run is called nobody"), ("base/x", "'x' in 'base/x'"), ("slow/0", "A and B are the same steps")],
+    [("nobody", "No run is called nobody"), ("base/x", "'x' in 'base/x'"), ("slow/0", "A and B are the same attempt")],
 )
 def test_page_explains_why_two_sides_cannot_be_compared(reads: Reads, a: str, text: str) -> None:
     assert text in of("compare-says", reads, ViewState(view=View.COMPARE, run="slow", a=a))

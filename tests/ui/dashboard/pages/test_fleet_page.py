@@ -1,6 +1,7 @@
 """The fleet page: samples of a host beside the steps of its ranks, and the host that is shown first."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -18,8 +19,8 @@ from tests.ui.made_fleet import BACK_NS, LOST_NS, SICK, SILENT, S, tell_of_hosts
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
 from ui.dashboard.data.fleet import MAX_POINTS, HostScene, host_scene, troubles
-from ui.dashboard.pages.fleet.chart import DASHES
-from ui.dashboard.pages.fleet.curves import curves_of
+from ui.dashboard.pages.fleet.chart import DASHES, curve_names, strokes
+from ui.dashboard.pages.fleet.curves import HostCurve, curves_of
 from ui.dashboard.pages.fleet.families import PANELS
 from ui.dashboard.pages.fleet.page import draw_host, no_samples, selection
 from ui.dashboard.serving.drawing import draw_chart, draw_region
@@ -89,6 +90,17 @@ def test_device_has_one_colour_in_all_panels_and_its_throttle_reasons_differ_by_
     held = [curve.line.dash for curve in curves if curve.name.startswith("gpu1 heat")]
     assert len(held) == len(set(held)) == 2
     assert len(DASHES) >= max(len(set(panel.metrics.values())) for panels in PANELS.values() for panel in panels)
+
+
+def test_heading_of_a_panel_names_each_device_and_each_kind_of_curve_once() -> None:
+    some = {"at_ns": np.zeros(1, np.int64), "value": np.zeros(1), "holds": True}
+    pairs = [("gpu0", "power cap"), ("gpu1", "power cap"), ("gpu1", "heat (driver)")]
+    curves = [HostCurve(device=device, kind=kind, **some) for device, kind in pairs]
+    (drawn_as,) = strokes([curves])
+    names = [re.sub("<.*?>", "", name) for name in curve_names(curves, drawn_as)]
+    assert names == ["■ gpu0", "■ gpu1", "■ power cap", "╍ heat (driver)"]
+    alone = [re.sub("<.*?>", "", name) for name in curve_names(curves[1:], drawn_as[1:])]
+    assert alone == ["■ gpu1 power cap", "╍ gpu1 heat (driver)"]
 
 
 def test_host_table_lists_suspect_hosts_first_and_then_hosts_with_most_faults(reads: Reads) -> None:

@@ -50,7 +50,7 @@
         const transfer = isTransfer(spans, selected);
         for (const to of boxes) {
             const receives = spans.stages.get(spans.stage[selected]).label.endsWith("-recv");
-            (transfer ? arrow : line)(context, ...ends(...(receives ? [to, from] : [from, to]), transfer));
+            (transfer ? arrow : line)(context, view, ...ends(...(receives ? [to, from] : [from, to]), transfer));
         }
     }
 
@@ -63,7 +63,7 @@
         }
         for (const to of waiting.map((member) => timeline.spanBox(view, member)).filter(Boolean)) {
             const down = to.y > from.y;
-            arrow(context, x, down ? from.y + from.height : from.y, x, down ? to.y : to.y + to.height);
+            arrow(context, view, x, down ? from.y + from.height : from.y, x, down ? to.y : to.y + to.height);
         }
         context.fillStyle = view.colours.accent;
         context.beginPath();
@@ -84,7 +84,7 @@
             if (to) {
                 const x = (Math.max(from.x, to.x, view.gutter) + Math.min(from.x + from.width, to.x + to.width, view.width)) / 2;
                 const down = to.y > from.y;
-                arrow(context, x, down ? from.y + from.height : from.y, x, down ? to.y : to.y + to.height);
+                arrow(context, view, x, down ? from.y + from.height : from.y, x, down ? to.y : to.y + to.height);
                 const {rank} = view.spans.rows[view.spans.row[partner]];
                 const middle = (from.y + from.height / 2 + to.y + to.height / 2) / 2;
                 const lower = view.placed.find(({row}) => row === view.spans.row[down ? partner : view.selected]);
@@ -101,7 +101,11 @@
         return [...begin, head.x + head.width, down ? head.y : head.y + head.height];
     }
 
-    function line(context, fromX, fromY, toX, toY) {
+    function line(context, view, fromX, fromY, toX, toY) {
+        if (fromX === toX) {
+            timeline.verticalLine(context, view, fromX, fromY, toY);
+            return;
+        }
         const bend = (toY - fromY) / 2;
         context.beginPath();
         context.moveTo(fromX, fromY);
@@ -109,8 +113,8 @@
         context.stroke();
     }
 
-    function arrow(context, fromX, fromY, toX, toY) {
-        line(context, fromX, fromY, toX, toY);
+    function arrow(context, view, fromX, fromY, toX, toY) {
+        line(context, view, fromX, fromY, toX, toY);
         const direction = Math.sign(toY - fromY) || 1;
         context.beginPath();
         context.moveTo(toX, toY);

@@ -1,4 +1,4 @@
-// Texts at arrows: a plate with a text near a place, where it hides as little as possible.
+// Texts at arrows: a plate with a text near a place, where it hides as little as possible. Vertical lines have a gap at each text.
 //
 //   rank 4   |== F0 ==|==== B0 ====|
 //                     ,-[last to start: rank 5]      between two rows, because it would hide the text of B0 in its row
@@ -7,7 +7,7 @@
 
 (function (timeline) {
     const FONT = "11px -apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif";
-    const [PLATE_PX, ASIDE_PX, PADDING_PX] = [14, 8, 4];
+    const [PLATE_PX, ASIDE_PX, PADDING_PX, GAP_PX] = [14, 8, 4, 2];
     const HIDDEN_TEXT = 1000;
     const COUNTED_BARS = 20;
 
@@ -21,9 +21,9 @@
         const middle = box.y + PLATE_PX / 2;
         context.strokeStyle = view.colours.accent;
         context.lineWidth = 1;
+        verticalLine(context, view, anchor.x, anchor.y, middle);
         context.beginPath();
-        context.moveTo(anchor.x, anchor.y);
-        context.lineTo(anchor.x, middle);
+        context.moveTo(anchor.x, middle);
         context.lineTo(box.x < anchor.x ? box.x + box.width : box.x, middle);
         context.stroke();
         context.fillStyle = view.colours.paper;
@@ -33,6 +33,26 @@
         context.fillText(text, box.x + PADDING_PX, middle);
         context.restore();
         view.texts.push(box);
+    }
+
+    // Draws a vertical line with a gap at each text in its way.
+    function verticalLine(context, {texts}, x, fromY, toY) {
+        const [first, last] = [Math.min(fromY, toY), Math.max(fromY, toY)];
+        const inWay = texts.filter((text) => text.x - GAP_PX < x && x < text.x + text.width + GAP_PX);
+        context.beginPath();
+        let at = first;
+        for (const {y, height} of inWay.sort((a, b) => a.y - b.y)) {
+            if (y > at && at < last) {
+                context.moveTo(x, at);
+                context.lineTo(x, Math.min(y, last));
+            }
+            at = Math.max(at, y + height);
+        }
+        if (at < last) {
+            context.moveTo(x, at);
+            context.lineTo(x, last);
+        }
+        context.stroke();
     }
 
     // The place that hides the fewest texts, and among these the fewest bars. If places are equal, the first one.
@@ -92,5 +112,5 @@
         return at - begin;
     }
 
-    Object.assign(timeline, {PLATE_PX, drawCallout, calloutBox, betweenRows});
+    Object.assign(timeline, {PLATE_PX, drawCallout, calloutBox, betweenRows, verticalLine});
 })(window.rankscopeTimeline ??= {});

@@ -22,13 +22,15 @@
         context.putImageData(view.frame.image, Math.round(gutter * ratio), Math.round(AXIS_PX * ratio));
         context.scale(ratio, ratio);
         drawAxis(context, view);
-        inPlot(context, view, () => timeline.drawOpen(context, view));
+        inPlot(context, view, () => {
+            timeline.drawOpen(context, view);
+            drawArea(context, view);
+        });
         timeline.drawCounters(context, view);
         drawLabels(context, view, labels);
         drawNames(context, view);
         inPlot(context, view, () => {
             timeline.drawIdeal(context, view);
-            drawArea(context, view);
             timeline.drawArrows(context, view);
             outline(context, timeline.spanBox(view, view.hovered), 1.5, view.colours.text);
             outline(context, timeline.spanBox(view, view.selected), 3, view.colours.accent);
@@ -72,13 +74,14 @@
         context.textBaseline = "middle";
         view.texts = [];
         for (const {spans, index, from, to, top, height} of labels.slice(0, MAX_LABELS)) {
-            const room = (to - from) / ratio - 6;
+            const isOpen = spans === view.spans && spans.open.has(index);
+            const arrowPx = isOpen ? timeline.OPEN_ARROW_PX : 0;
+            const room = (to - from) / ratio - 6 - arrowPx;
             const text = height / ratio >= LEAST_TEXT_PX && fittingName(context, view, spans, index, room);
             if (text) {
-                const [x, y] = [gutter + (from + to) / 2 / ratio, AXIS_PX + (top + height / 2) / ratio + 0.5];
+                const [x, y] = [gutter + ((from + to) / ratio - arrowPx) / 2, AXIS_PX + (top + height / 2) / ratio + 0.5];
                 const wide = textWidth(context, view.widths, text);
                 view.texts.push({x: x - wide / 2, y: y - TEXT_PX / 2, width: wide, height: TEXT_PX});
-                const isOpen = spans === view.spans && spans.open.has(index);
                 if (isOpen) {
                     timeline.plate(context, x, y, wide, height / ratio, colours.paper);
                 }

@@ -10,7 +10,7 @@
             this.sent = [];
         }
 
-        told(value) {
+        keep(value) {
             this.sent.push([JSON.stringify(value), this.now()]);
         }
 

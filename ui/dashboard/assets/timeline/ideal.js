@@ -77,8 +77,9 @@
         }
         const {strip: {spans: {end, lost, firstLane}}, spans, shares, block, rowHeight, colours, height} = view;
         const [from, to] = [timeline.xOf(view, end), timeline.xOf(view, end + lost)];
-        context.fillStyle = colours.accent;
-        context.fillRect(Math.round(from), timeline.AXIS_PX, 1, height);
+        context.strokeStyle = colours.accent;
+        context.lineWidth = 1;
+        timeline.verticalLine(context, view, Math.round(from) + 0.5, timeline.AXIS_PX, height);
         const text = `${timeline.durationText(lost * spans.tickNs)} lost`;
         const [top, tall] = [shares[firstLane].top * rowHeight, (block - shares[firstLane].top) * rowHeight];
         context.font = FONT;

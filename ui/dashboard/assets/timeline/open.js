@@ -4,6 +4,7 @@
 
 (function (timeline) {
     const [STRIPE_PX, ARROW_PX] = [9, 7];
+    const [LEAST_PLATE_PX, MOST_PLATE_PX] = [12, 14];
 
     function drawOpen(context, view) {
         const {spans, colours} = view;
@@ -55,13 +56,14 @@
         }
     }
 
-    // The ground of a text on stripes.
+    // The ground of a text on stripes. It is as high as the letters, also on a thinner bar.
     function plate(context, x, y, width, height, colour) {
         context.fillStyle = colour;
         context.globalAlpha = 0.85;
-        context.fillRect(x - width / 2 - 3, y - Math.min(7, height / 2 - 1), width + 6, Math.min(14, height - 2));
+        const tall = Math.min(Math.max(height - 2, LEAST_PLATE_PX), MOST_PLATE_PX);
+        context.fillRect(x - width / 2 - 3, y - tall / 2, width + 6, tall);
         context.globalAlpha = 1;
     }
 
-    Object.assign(timeline, {drawOpen, plate});
+    Object.assign(timeline, {OPEN_ARROW_PX: ARROW_PX + 1, drawOpen, plate});
 })(window.rankscopeTimeline ??= {});

@@ -34,7 +34,7 @@
             this.key = key;
             this.changed();
             this.later("clicked", afterMs, () => {
-                this.echoes.key.told(key);
+                this.echoes.key.keep(key);
                 this.tell({clicked: {rank: key?.rank ?? null, seq: key?.seq ?? null, number: this.next()}});
             });
         }
@@ -44,14 +44,14 @@
             this.pinned = rest.length < this.pinned.length ? rest : [...rest, rank].slice(-8);
             this.area = null;
             this.changed();
-            this.echoes.pinned.told(this.pinned);
+            this.echoes.pinned.keep(this.pinned);
             this.tell({pins: {ranks: this.pinned, number: this.next()}});
         }
 
         mark(area) {
             this.area = area;
             this.changed();
-            this.echoes.area.told(area);
+            this.echoes.area.keep(area);
             this.tell({marked: {area, number: this.next()}});
         }
 

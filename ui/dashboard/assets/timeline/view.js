@@ -95,7 +95,7 @@
         }
 
         tellZoom() {
-            this.zoomEcho.told(this.zoomNs);
+            this.zoomEcho.keep(this.zoomNs);
             this.tell({zoomed: {range: this.zoomNs, number: this.chosen.next()}});
         }
 

@@ -4,6 +4,7 @@ Both sides are in the address, in the form of `rankscope compare`. So a link sho
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from dash.development.base_component import Component
 
 from diagnose.compare.records import Comparison, RankChange, Verdict
 from diagnose.report import COMPARISON_COLUMNS, comparison_cells, comparison_headline, comparison_sides
+from telemetry.errors import RankscopeError
 from ui.dashboard.data import Reads
 from ui.dashboard.data.cache import StillWorking
 from ui.dashboard.data.compare import (
@@ -24,9 +26,11 @@ from ui.dashboard.data.compare import (
     side_names,
     side_parts,
 )
+from ui.dashboard.data.compared_steps import compared_steps
 from ui.dashboard.data.curves import Shown, shown_steps
 from ui.dashboard.data.run_events import run_events
-from ui.dashboard.figures.comparison import STEPS_PX, rank_ratios, step_times
+from ui.dashboard.figures.comparison import STEPS_PX, loss_curves, rank_ratios, step_times
+from ui.dashboard.pages.compare import two_steps
 from ui.dashboard.pages.controls import bar, link_button, timeline_of, titled
 from ui.dashboard.pages.event_views import after_event, event_legend
 from ui.dashboard.pages.interface import Chart, Page, Region, control_id, region_id
@@ -47,6 +51,10 @@ from ui.dashboard.wording import capitalized
 VERDICT_COLOURS = {Verdict.SLOWER: "red", Verdict.FASTER: "teal", Verdict.NO_DIFFERENCE: "gray"}
 MOST_RANKS = 50
 PART_HINT = "steps=100-199/ranks=0-7"
+ONE_ATTEMPT = (
+    "Two of its steps are compared below. For a comparison with a verdict, choose another run, or parts of this run: "
+    "Part of A, steps=0-99; Part of B, steps=100-199."
+)
 MEANINGS = (
     "±: half of the 95% interval. Of step: the time that the change adds, as a share of a step of A. The verdict is "
     "about all stages and ranks together. The times of stages exclude waiting, and ranks that differ."
@@ -64,26 +72,32 @@ def skeleton() -> Component:
             html.Div(working("Comparing …"), id=region_id("compare-says")),
             html.Div(loading(240), id=region_id("compare-stages")),
             chart_panel("compare-steps", steps, label="step time of A and B by step", height_px=STEPS_PX),
+            chart_panel("compare-loss", heading("Loss by step"), label="loss of A and B by step", height_px=STEPS_PX),
             chart_panel("compare-ranks", ratios, label="ratio of compute time by rank, coloured", height_px=STEPS_PX),
             html.Div(id=region_id("compare-named")),
+            *two_steps.skeleton(),
         ],
         gap="md",
     )
 
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:
-    """The run and the part of both sides."""
+    """The run and the part of both sides, and the controls of the two steps."""
     (a, a_part), (b, b_part) = map(side_parts, side_names(state, reads))
-    return {"a": a, "a-part": a_part, "b": b, "b-part": b_part}
+    of_steps: dict[str, object] = {}
+    with suppress(RankscopeError):  # a region shows the error
+        of_steps = two_steps.control_values(state, reads)
+    return {"a": a, "a-part": a_part, "b": b, "b-part": b_part, **of_steps}
 
 
 def _draw_controls(state: ViewState, reads: Reads) -> Component:
-    values, stored = control_values(state, reads), choices(reads)
+    (a, a_part), (b, b_part) = map(side_parts, side_names(state, reads))
+    values, stored = {"a": a, "a-part": a_part, "b": b, "b-part": b_part}, choices(reads)
     return bar(*(control for side in ("a", "b") for control in _side_controls(side, values, stored)))
 
 
-def _side_controls(side: str, values: dict[str, object], stored: list[str]) -> Iterator[Component]:
-    chosen = str(values[side])
+def _side_controls(side: str, values: dict[str, str], stored: list[str]) -> Iterator[Component]:
+    chosen = values[side]
     data = stored if chosen in stored or not chosen else [chosen, *stored]
     label = "A: the reference" if side == "a" else "B: compared with A"
     yield dmc.Select(
@@ -106,7 +120,7 @@ def _draw_links(state: ViewState, reads: Reads) -> Component:
 
 def _found(state: ViewState, reads: Reads) -> Comparison | None:
     request = comparison_request(state, reads)
-    return None if request is None else comparison(request, reads)
+    return None if request is None or request.is_one_attempt else comparison(request, reads)
 
 
 def _draw_says(state: ViewState, reads: Reads) -> Component:
@@ -114,6 +128,8 @@ def _draw_says(state: ViewState, reads: Reads) -> Component:
     request = comparison_request(state, reads)
     if request is None:
         return notice("Only one run is stored", "Choose A, such as other steps of this run: Part of A, steps=0-99.")
+    if request.is_one_attempt:
+        return notice("A and B are the same attempt", ONE_ATTEMPT)
     try:
         found = comparison(request, reads)
     except StillWorking:
@@ -178,6 +194,15 @@ def _draw_steps(state: ViewState, reads: Reads) -> go.Figure | None:
     return step_times(found, a_events, b_events, keep=_keep(found))
 
 
+def _draw_loss(state: ViewState, reads: Reads) -> go.Figure | None:
+    found = _found(state, reads)
+    if found is None:
+        return None
+    runs = (reads.newest(ViewState(run=side.run_id, attempt=side.attempt)) for side in (found.a, found.b))
+    a, b = (reads.series(run).get("loss") for run in runs)
+    return loss_curves(found, a, b, keep=_keep(found))
+
+
 def _draw_ranks(state: ViewState, reads: Reads) -> go.Figure | None:
     found = _found(state, reads)
     return None if found is None else rank_ratios(found, keep=_keep(found))
@@ -205,6 +230,14 @@ def _after_click(state: ViewState, reads: Reads, point: Mapping[str, Any]) -> Vi
     return state
 
 
+def _freshness(state: ViewState, reads: Reads) -> list[object]:
+    """Values that change with the comparison, and with the report of B: its suspect determines the default rank."""
+    found = comparison_freshness(state, reads)
+    with suppress(RankscopeError):
+        found += reads.report_freshness(compared_steps(state, reads)[1].timeline(state))
+    return found
+
+
 PAGE = Page(
     title="Compare",
     skeleton=skeleton,
@@ -214,12 +247,18 @@ PAGE = Page(
         "compare-says": Region(draw=_draw_says),
         "compare-stages": Region(draw=_draw_stages, quiet=True),
         "compare-named": Region(draw=_draw_named, quiet=True),
+        "two-steps-controls": Region(draw=two_steps.draw_controls, live=False, quiet=True),
+        "two-steps-links": Region(draw=two_steps.draw_links, live=False, quiet=True),
+        "two-steps-says": Region(draw=two_steps.draw_says, quiet=True),
+        **{name: Region(draw=draw, quiet=True) for name, draw in two_steps.TITLES.items()},
     },
     charts={
         "compare-steps": Chart(draw=_draw_steps, after_click=_after_click),
+        "compare-loss": Chart(draw=_draw_loss),
         "compare-ranks": Chart(draw=_draw_ranks),
     },
+    canvases=two_steps.CANVASES,
     control_values=control_values,
     preload=_found,
-    freshness=comparison_freshness,
+    freshness=_freshness,
 )

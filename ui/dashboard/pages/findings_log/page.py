@@ -21,10 +21,10 @@ from telemetry.stores.queries.findings import FAR_NS, FindingFilter
 from ui.dashboard.data import Reads
 from ui.dashboard.data.alerts import SharedReader, newest_of_log, newest_states
 from ui.dashboard.log_view import ALL, LogView
-from ui.dashboard.pages.controls import bar
+from ui.dashboard.pages.controls import bar, link_button
 from ui.dashboard.pages.finding_actions import action_buttons, action_list
 from ui.dashboard.pages.interface import SEVERITY_COLOURS, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import loading, notice
+from ui.dashboard.pages.panels import controls_panel, loading, notice
 from ui.dashboard.view_state import LARGEST, StepRange, View, ViewState
 from ui.dashboard.wording import NS_PER_S, count, long_duration, named_kind, stamp
 
@@ -32,6 +32,8 @@ ROWS = 50
 """Findings on one page."""
 MINUTE_NS = 60 * NS_PER_S
 MAX_SUMMARY = 140
+NEWEST = {"Last 24 hours": "24h", "Last 7 days": "7d", "Last 30 days": "30d"}
+"""Name of a link -> the time from which it shows findings."""
 COLUMNS = ("State", "Severity", "Finding", "Run", "Where", "Since", "Lasted")
 STATE_COLOURS = {
     LogState.FIRING: "red",
@@ -44,7 +46,7 @@ STATE_COLOURS = {
 def skeleton() -> Component:
     return html.Div(
         [
-            html.Section(html.Div(loading(60), id=region_id("log-controls")), className="panel controls"),
+            controls_panel("log"),
             html.Div(loading(240), id=region_id("log")),
         ],
         className="runs-page",
@@ -94,6 +96,15 @@ def _draw_controls(state: ViewState, reads: Reads) -> Component:
         _text("From", "log-since", "7d, or 2026-11-27 14:00", values),
         _text("To", "log-until", "2026-11-28", values),
     )
+
+
+def _draw_links(state: ViewState, reads: Reads) -> Component:
+    """Links to the newest findings."""
+    links = [
+        link_button(text, replace(state, log=replace(state.log, since=since, until="", page=1)))
+        for text, since in NEWEST.items()
+    ]
+    return html.Div(links, className="links")
 
 
 def _select(label: str, name: str, choices: dict[str, str], values: dict[str, object], width: int) -> Component:
@@ -224,6 +235,7 @@ PAGE = Page(
     skeleton=skeleton,
     regions={
         "log-controls": Region(draw=_draw_controls, live=False),
+        "log-links": Region(draw=_draw_links, live=False, quiet=True),
         "log": Region(draw=_draw_log),
     },
     control_values=control_values,

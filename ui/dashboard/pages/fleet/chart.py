@@ -166,14 +166,27 @@ def _heading(
     row: int, title: str, curves: Sequence[HostCurve], num_left_out: int, drawn_as: Sequence[Stroke]
 ) -> dict[str, object]:
     """The title of a panel with the colours of its curves."""
-    names = [
-        f"<span style='color:{stroke.colour}'>{DASHES[stroke.dash]}</span> {plain(curve.name)}"
-        for curve, stroke in zip(curves, drawn_as, strict=True)
-    ]
+    names = curve_names(curves, drawn_as)
     more = f" and {num_left_out} more" if num_left_out > 0 else ""
     place = {"xref": "paper", "x": 0, "yref": f"y{_axis(row)} domain", "y": 1, "xanchor": "left", "yanchor": "bottom"}
     text = f"<b>{title}</b>   {'  '.join(names)}{more}"
     return place | {"text": text, "showarrow": False, "font": {"size": 11}}
+
+
+def curve_names(curves: Sequence[HostCurve], drawn_as: Sequence[Stroke]) -> list[str]:
+    """The curves with their colours. If several devices have curves of a kind, each device and each kind is named once:
+    ``■ gpu0  ■ gpu1  ■ power cap  ╍ heat``."""
+    pairs = [*zip(curves, drawn_as, strict=True)]
+    devices = {curve.device: stroke.colour for curve, stroke in pairs}
+    kinds = {curve.kind: DASHES[stroke.dash] for curve, stroke in pairs}
+    if len(devices) < 2 or kinds.keys() == {""}:
+        return [_sample(stroke.colour, DASHES[stroke.dash], curve.name) for curve, stroke in pairs]
+    named = [_sample(colour, DASHES["solid"], device) for device, colour in devices.items()]
+    return [*named, *(f"{dashes} {plain(kind)}" for kind, dashes in kinds.items() if kind)]
+
+
+def _sample(colour: str, dashes: str, name: str) -> str:
+    return f"<span style='color:{colour}'>{dashes}</span> {plain(name)}"
 
 
 def _lines(event: ChartEvent, pieces: Sequence[str]) -> Iterator[dict[str, object]]:

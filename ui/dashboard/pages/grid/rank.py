@@ -31,11 +31,11 @@ def standings(reads: Reads, facts: RunFacts, verdict: HangVerdict | None) -> lis
     world = facts.topology.world_size
     if verdict is not None:
         return [standing_of(verdict, rank) for rank in range(world)]
-    accused = suspects(reads.reports.of(facts.summary))
+    suspected = suspects(reads.reports.of(facts.summary))
     reported, is_heard = reported_states(reads, facts), facts.summary.state is not RunState.SILENT
     found = [_standing_of_report(reported.get(rank), is_heard) for rank in range(world)]
     return [
-        Standing.SUSPECT if rank in accused and standing is not Standing.DEAD else standing
+        Standing.SUSPECT if rank in suspected and standing is not Standing.DEAD else standing
         for rank, standing in enumerate(found)
     ]
 

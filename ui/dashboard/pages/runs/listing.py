@@ -139,7 +139,7 @@ class _Alerts:
     """Alerts by attempt, without those that another alert explains."""
 
     def __init__(self, alerts: ReportedAlerts, now_ns: int) -> None:
-        self.looked_at = alerts.checked_ns.keys()
+        self.analysed = alerts.checked_ns.keys()
         self.watched = {run for run, at_ns in alerts.checked_ns.items() if now_ns - at_ns <= SILENT_AFTER_NS}
         self.open = self._by_run(entry for entry in alerts.alerts if entry.alert.is_alive)
         self._closed = self._by_run(entry for entry in alerts.alerts if not entry.alert.is_alive)
@@ -203,7 +203,7 @@ def _findings(
     if stall is None and report is None:
         if stood := alerts.at_end(attempt, figures.heard_ns) if is_over else []:
             return _of_alerts(stood, at_end=True)
-        return OpenFindings(count=0) if attempt in alerts.looked_at else None
+        return OpenFindings(count=0) if attempt in alerts.analysed else None
     known = [*([stall] if stall else []), *(report.findings if report else ())]
     found = [finding for finding in known if finding.severity is not Severity.INFO]
     if not found:

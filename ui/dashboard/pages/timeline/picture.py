@@ -33,7 +33,8 @@ def spans_key(state: ViewState, reads: Reads) -> str:
     )
 
 
-def draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
+def draw_spans(state: ViewState, reads: Reads, *, least_ns: int = 0) -> dict[str, object] | None:
+    """The spans. ``least_ns``: the time axis is at least this long. None if there is no span."""
     shown = selection(state, reads)
     one_clock = aligned(shown, reads)
     if not len(one_clock.spans) and not shown.open_spans:
@@ -43,7 +44,9 @@ def draw_spans(state: ViewState, reads: Reads) -> dict[str, object] | None:
     names = {rank: f"{facts.place(rank)} · {facts.hosts[rank] or 'unknown'}" for rank in ranks}
     fitting = replace(one_clock, spans=fit(one_clock.spans).spans)
     counters = counter_curves(shown, state.timeline.counters, reads)
-    additions = Additions(strip=known_strip(state, shown, reads), opened=shown.open_spans, counters=counters)
+    additions = Additions(
+        strip=known_strip(state, shown, reads), opened=shown.open_spans, counters=counters, least_ns=least_ns
+    )
     gaps = gaps_by_rank(one_clock.spans)
     return spans_buffer(fitting, gaps, names, shown.steps.first, facts, additions)
 

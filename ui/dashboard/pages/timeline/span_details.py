@@ -69,7 +69,7 @@ def step_share_table(
 ) -> Component:
     """A table of the shares of each rank's step, the bubble of its pipeline, and the main cause of idle time. A kind of
     communication that no rank recorded has no column. ``gathers_inside``: parameters are gathered inside compute."""
-    axes = [name for name in AXES if any(_by_column(share)[name] for share in shares)]
+    axes = [name for name in AXES if any(share.by_name()[name] for share in shares)]
     bubble_of = {rank: ns / bubble.window_ns for bubble in bubbles for rank, ns in bubble.bubble_ns.items()}
     parts = [*axes, "host", *["off CPU"] * any(share.off_cpu_ns for share in shares), "idle"]
     names = ["rank", *(f"{name} %" for name in ("compute", *parts, *["bubble"] * bool(bubbles)))]
@@ -176,22 +176,9 @@ def column_texts(shares: Sequence[StepShares], columns: Sequence[str], *, gather
     yield IDLE_TEXT
 
 
-def _by_column(share: StepShares) -> dict[str, int]:
-    return {
-        "tp": share.tensor_ns,
-        "cp": share.context_ns,
-        "ep": share.expert_ns,
-        "pp": share.pipeline_ns,
-        "dp": share.data_ns,
-        "host": share.host_ns,
-        "off CPU": share.off_cpu_ns,
-        "idle": share.idle_ns,
-    }
-
-
 def _share_row(share: StepShares, columns: Sequence[str], bubble_of: Mapping[int, float], suspect: bool) -> Component:
-    by_column = _by_column(share)
-    parts = (share.compute_ns, *(by_column[name] for name in columns))
+    by_name = share.by_name()
+    parts = (by_name[name] for name in ("compute", *columns))
     cells = [
         f"▶ {share.rank}" if suspect else str(share.rank),
         *(f"{100 * part / max(1, share.step_ns):.0f}" for part in parts),

@@ -113,6 +113,8 @@ class Additions:
     strip: IdealStrip | None = None
     opened: tuple[OpenSpan, ...] = ()
     counters: CounterCurves = NO_COUNTERS
+    least_ns: int = 0
+    """The time axis is at least this long."""
 
 
 NO_ADDITIONS = Additions()
@@ -133,6 +135,7 @@ def spans_buffer(
     spans, flow, waited = _related(aligned, open_rows, facts)
     origin_ns = int(spans.start_ns.min()) if len(spans) else 0
     end_ns = max(int(spans.end_ns.max(initial=0)), strip.end_ns if strip else 0) - origin_ns
+    end_ns = max(end_ns, additions.least_ns)
     tick_ns = tick_of(end_ns)
     row_of = {rank: row for row, rank in enumerate(names)}
     inner = np.flatnonzero(spans.stage != Stage.STEP)

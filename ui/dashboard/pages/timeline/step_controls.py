@@ -40,6 +40,7 @@ ORDER_NAMES: Mapping[str, str] = {
     RankOrder.END: "End of step",
 }
 HIDDEN = "hidden"
+COMPARE_TEXT = "this step and a typical step on one time axis"
 MAX_LISTED = 1024
 """Most ranks in the list to choose from. In a larger run, users type the rank."""
 
@@ -105,8 +106,17 @@ def draw_links(state: ViewState, reads: Reads) -> Component:
     if at > 0:
         before = state.at_step(int(steps[at - 1]))
         links.insert(0, link_button("← Previous", before, name="step-previous", title="previous step: key ["))
+    if shown.step in facts.steps.step:
+        links.append(link_button("Compare with typical", _with_typical(state, facts, shown.step), title=COMPARE_TEXT))
     links.append(link_button("Show in grid", replace(state, view=View.GRID)))
     return html.Div(links, className="links")
+
+
+def _with_typical(state: ViewState, facts: RunFacts, step: int) -> ViewState:
+    """The comparison of ``step`` with a typical step of the same attempt."""
+    run = f"{facts.summary.run_id}/{facts.summary.attempt}"
+    there = replace(state.at_step(step), view=View.COMPARE, a=run, b=run)
+    return replace(there, timeline=replace(state.timeline, a_step=None))
 
 
 def _rank_list(shown: object, facts: RunFacts) -> Component:

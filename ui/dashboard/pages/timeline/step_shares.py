@@ -63,6 +63,20 @@ class StepShares:
     """Time in compute spans without processor time, beyond ``data_ns``."""
     idle_ns: int
 
+    def by_name(self) -> dict[str, int]:
+        """The times by the names that pages use."""
+        return {
+            "compute": self.compute_ns,
+            "tp": self.tensor_ns,
+            "cp": self.context_ns,
+            "ep": self.expert_ns,
+            "pp": self.pipeline_ns,
+            "dp": self.data_ns,
+            "host": self.host_ns,
+            "off CPU": self.off_cpu_ns,
+            "idle": self.idle_ns,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:

@@ -252,11 +252,11 @@ def _other_baseline(found: Conclusion, figures: WhatIf) -> Iterator[str]:
 
 def _bounded(found: Conclusion, figures: WhatIf, facts: RunFacts, request: ReplayRequest) -> str:
     """What is left out of a large run. Empty for a small one."""
-    looked_at = len(figures.rows) + figures.num_left_out
-    if looked_at >= request.num_steps:
+    num_replayed = len(figures.rows) + figures.num_left_out
+    if num_replayed >= request.num_steps:
         return ""
     return (
-        f"{request.num_operations:,} operations are too many for this page. It shows the newest {looked_at} of "
+        f"{request.num_operations:,} operations are too many for this page. It shows the newest {num_replayed} of "
         f"{request.num_steps} steps. For more, run: {command(facts, request)}"
     )
 
