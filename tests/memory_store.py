@@ -6,9 +6,10 @@ given back as it was made is the next one's.
 
 import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -17,6 +18,9 @@ from telemetry.stores.embedded import EmbeddedStore
 
 _idle: list[tuple[EmbeddedStore, list[str]]] = []
 """Stores without rows, each with its tables as they were made."""
+_filled: dict[str, tuple[EmbeddedStore, object]] = {}
+"""Idle stores with rows, by the name of their contents, each with what was made of it."""
+Made = TypeVar("Made")
 
 
 @contextmanager
@@ -27,6 +31,21 @@ def memory_store() -> Iterator[EmbeddedStore]:
         yield store
     finally:
         _give_back(store, tables)
+
+
+@contextmanager
+def filled_store(name: str, fill: Callable[[EmbeddedStore], Made]) -> Iterator[Made]:
+    """What ``fill`` makes of an empty store. The next user of this name gets the same, so nobody may insert more."""
+    store, made = _filled.pop(name, None) or _fill(fill)
+    try:
+        yield made  # type: ignore[misc]
+    finally:
+        _filled[name] = store, made
+
+
+def _fill(fill: Callable[[EmbeddedStore], Made]) -> tuple[EmbeddedStore, Made]:
+    store, _ = _idle.pop() if _idle else _make()
+    return store, fill(store)
 
 
 def empty(store: EmbeddedStore) -> None:
@@ -63,8 +82,10 @@ def _tables_of(store: EmbeddedStore) -> list[str]:
 
 
 def close_idle() -> None:
-    while _idle:
-        _idle.pop()[0].close()
+    for store, _ in (*_idle, *_filled.values()):
+        store.close()
+    _idle.clear()
+    _filled.clear()
 
 
 @contextmanager

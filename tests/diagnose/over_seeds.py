@@ -6,7 +6,7 @@ from inspect import Parameter, Signature, signature
 
 import pytest
 
-IN_EVERY_RUN = 3
+IN_EVERY_RUN = 1
 """`make test` runs this number of seeds. `make long` runs the others."""
 
 

@@ -1,4 +1,4 @@
-"""A collector to attack, started as users start it: a separate process with its dashboard."""
+"""A collector to attack: `rankscope collect` with its dashboard, in a process of its own."""
 
 import os
 import socket
@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from telemetry.stores.queries import LAST_STEP, Runs, Spans
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import ARROW_TYPE
 from tests.deadline import until
+from tests.forkserver import Program
 from tests.integration.processes import free_port, is_open
 
 ANSWER_S = 60.0
@@ -30,7 +32,7 @@ class Attacked:
 
     url: str
     port: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Program
     log: Path
     token: str
     trusts: ssl.SSLContext | None
@@ -81,29 +83,22 @@ class Attacked:
 
 
 @contextmanager
-def attacked(folder: Path, *options: str, trusts: Path | None = None, **environment: str) -> Iterator[Attacked]:
+def attacked(
+    folder: Path, *options: str, trusts: Path | None = None, forks: bool = True, **environment: str
+) -> Iterator[Attacked]:
     """A collector with its own store, which ends with the block. ``options`` are options of the command.
 
     Args:
+        forks: fork it from a process that has already imported it, because that starts faster. Otherwise it has its
+            own command line.
         trusts: certificate of the authority that signed the collector's certificate. The collector then serves https.
     """
     port, log = free_port(), folder / "collector.log"
-    command = [
-        *(
-            sys.executable,
-            "-m",
-            "ui.cli",
-            "collect",
-            "--store",
-            f"embedded:{folder / 'store'}",
-            "--port",
-            str(port),
-        ),
-        *options,
-    ]
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("RANKSCOPE_")}
-    with log.open("ab") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=sink, env={**ours, **environment})
+    command = ["-m", "ui.cli", "collect", "--store", f"embedded:{folder / 'store'}", "--port", str(port), *options]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("RANKSCOPE_")]:
+            patch.delenv(name)
+        process = Program(command, log, **environment) if forks else _started(command, log, environment)
     made = Attacked(
         url=f"{'https' if trusts else 'http'}://127.0.0.1:{port}",
         port=port,
@@ -118,6 +113,11 @@ def attacked(folder: Path, *options: str, trusts: Path | None = None, **environm
     finally:
         process.terminate()
         process.wait(30)
+
+
+def _started(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    with log.open("ab") as sink:
+        return subprocess.Popen([sys.executable, *command], stdout=sink, stderr=sink, env={**os.environ, **environment})
 
 
 def received(connection: socket.socket) -> bytes:

@@ -81,7 +81,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory, authority: Pair) -> Iterato
     folder = tmp_path_factory.mktemp("closed")
     ours = make_server(folder, authority)
     options = ("--no-dashboard", "--tls-cert", str(ours.certificate), "--tls-key", str(ours.key))
-    with attacked(folder, *options, trusts=authority.certificate, **TOKENS) as made:
+    with attacked(folder, *options, trusts=authority.certificate, forks=False, **TOKENS) as made:
         yield made
 
 

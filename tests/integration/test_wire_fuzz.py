@@ -6,7 +6,7 @@ import sys
 
 from ui.cli.commands.import_run import Format
 
-COUNT = 1_500
+COUNT = 600
 FILES = 25
 LIMIT_S = 240
 

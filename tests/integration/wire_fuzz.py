@@ -199,7 +199,7 @@ def fuzz_http(seed: int, count: int, outcome: Outcome) -> None:
     shm = Path("/dev/shm")
     with (
         tempfile.TemporaryDirectory(prefix="rankscope-fuzz-", dir=shm if shm.is_dir() else None) as folder,
-        attacked(Path(folder), "--no-dashboard") as target,
+        attacked(Path(folder), "--no-dashboard", forks=False) as target,
     ):
         assert target.post_batch(encode(of_run(numbered_spans(0, 50), run_id=KEPT))).status_code == 200
         _send(target, seed, range(min(count, 300)), outcome)

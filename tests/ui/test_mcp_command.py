@@ -1,18 +1,18 @@
-"""`rankscope mcp` over real pipes, called by the client of the SDK: its tools, their answers, and their errors."""
+"""`rankscope mcp` over real pipes, called by the client of the SDK: its tools, their answers, and their errors.
+
+The SDK is loaded by the tests, because it takes a second, and each worker collects this file.
+"""
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
-from mcp import types
-from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.shared.exceptions import MCPError
 
 from telemetry.collector.server import create_app
 from telemetry.collector.settings import CollectorSettings
@@ -20,7 +20,6 @@ from telemetry.process.child_process import child_environment
 from telemetry.stores.interface import StoreReader
 from tests.ui.dashboard.tools.stored_runs import CALLS, stored_runs
 from tests.ui.served_dashboard import serving_app
-from ui.cli.mcp import make_server
 from ui.cli.readers import open_reader
 from ui.dashboard.app import mount_dashboard
 from ui.dashboard.data import Reads
@@ -51,14 +50,17 @@ def run_async(use: Callable[[], Awaitable[None]]) -> None:
         pool.submit(anyio.run, use).result()
 
 
-def client(store: str, log: Any) -> Client:
-    server = StdioServerParameters(
+def client(store: str, log: Any) -> Any:
+    stdio = import_module("mcp.client.stdio")
+    server = stdio.StdioServerParameters(
         command=sys.executable, args=["-m", "ui.cli", "mcp", "--store", store], env=child_environment()
     )
-    return Client(stdio_client(server, errlog=log))
+    return import_module("mcp.client").Client(stdio.stdio_client(server, errlog=log))
 
 
 def test_mcp_tools_match_the_operations_and_return_the_same_answers_as_the_routes(address: str, tmp_path: Path) -> None:
+    types, errors = import_module("mcp.types"), import_module("mcp.shared.exceptions")
+
     async def use() -> None:
         with (tmp_path / "log").open("w") as log:
             async with client(address, log) as tools:
@@ -84,7 +86,7 @@ def test_mcp_tools_match_the_operations_and_return_the_same_answers_as_the_route
                     assert isinstance(text, types.TextContent)
                     assert words.lower() in text.text.lower()
                     assert "\n\nhint: " in text.text
-                with pytest.raises(MCPError, match="no tool delete"):
+                with pytest.raises(errors.MCPError, match="no tool delete"):
                     await tools.call_tool("delete", {})
 
     run_async(use)
@@ -92,9 +94,11 @@ def test_mcp_tools_match_the_operations_and_return_the_same_answers_as_the_route
 
 
 def test_unreachable_store_is_returned_as_a_tool_error() -> None:
+    make_client, make_server = import_module("mcp.client").Client, import_module("ui.cli.mcp").make_server
+
     async def use() -> None:
         with open_reader("http://127.0.0.1:9") as reader:
-            async with Client(make_server(Caller(Reads(reader), reader))) as tools:
+            async with make_client(make_server(Caller(Reads(reader), reader))) as tools:
                 refused = await tools.call_tool("runs", {})
                 assert refused.is_error
                 assert "hint: " in str(refused.content[0])

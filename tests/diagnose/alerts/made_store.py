@@ -15,7 +15,7 @@ from tests.telemetry.made_rows import insert, made
 SECOND_NS = 1_000_000_000
 
 
-def put_run(store: Store, name: str, *faults: str, num_steps: int = 60, ended_s: float = 0) -> None:
+def put_run(store: Store, name: str, *faults: str, num_steps: int = 30, ended_s: float = 0) -> None:
     """A run of eight ranks whose last step was ``ended_s`` ago."""
     plan = SimulatedRun(
         name=name,

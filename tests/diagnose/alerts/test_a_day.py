@@ -109,7 +109,7 @@ def run_for(hours: int, path: Path) -> tuple[list[Incident], list[Notice], int]:
     return incidents, told, restarts
 
 
-@pytest.mark.parametrize("hours", [9, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.parametrize("hours", [6, pytest.param(24, marks=pytest.mark.long)])
 def test_each_incident_sends_exactly_one_alert_despite_outages_and_restarts(tmp_path: Path, hours: int) -> None:
     incidents, told, restarts = run_for(hours, tmp_path / "alerts.sqlite")
     assert len(incidents) > 2 * hours

@@ -181,7 +181,7 @@ def test_check_sends_only_the_runs_query_for_half_a_minute_when_a_run_is_silent(
         assert asked[: len(asks)] == asks
         assert (len(asked) == 1) is (asks == ["Runs"])
         now_ns -= int(later_s * 1e9)
-    step = {"stage": int(Stage.STEP), "step": 60, "start_ns": now_ns, "duration_ns": 1_000_000_000, "seq": 10**6}
+    step = {"stage": int(Stage.STEP), "step": 30, "start_ns": now_ns, "duration_ns": 1_000_000_000, "seq": 10**6}
     insert(store, "spans", made("spans", ({"rank": rank, **step} for rank in range(8))), run_id="dead")
     asked.clear()
     checker.check(reader, period_s=5)

@@ -11,6 +11,11 @@ from tests.diagnose.hang.simulated_evidence import evidence_of
 from tests.diagnose.hang.simulated_job import Backend, SimulatedJob, Trouble, simulated_job
 
 SEEDS = range(40)
+FEW_SEEDS = SEEDS[:15]
+"""`make test` runs these seeds. `make long` runs all."""
+EACH_RANGE = pytest.mark.parametrize(
+    "seeds", [FEW_SEEDS, pytest.param(SEEDS, marks=pytest.mark.long)], ids=["few seeds", "all seeds"]
+)
 MOST_GONE = 3
 EXACT = "exact"
 SOME = "some of them"
@@ -38,10 +43,10 @@ def _outcome(named: set[int], troubled: set[int]) -> str:
 
 
 @cache
-def _outcomes(backend: Backend, trouble: Trouble) -> dict[int, dict[int, str]]:
+def _outcomes(backend: Backend, trouble: Trouble, seeds: range) -> dict[int, dict[int, str]]:
     """Outcomes by the largest number of ranks without evidence, and by seed. Each wait chain is followed to its end."""
     outcomes: dict[int, dict[int, str]] = {most_gone: {} for most_gone in (0, MOST_GONE)}
-    for seed in SEEDS:
+    for seed in seeds:
         job = simulated_job(seed, backend, trouble)
         job.run()
         for most_gone, found in outcomes.items():
@@ -58,35 +63,38 @@ def _wrong(outcomes: dict[int, str]) -> list[int]:
 
 @pytest.mark.parametrize("backend", Backend)
 def test_every_simulated_program_ends_when_no_rank_has_trouble(backend: Backend) -> None:
-    for seed in SEEDS[:10]:
+    for seed in FEW_SEEDS[:5]:
         job = simulated_job(seed, backend, Trouble.HOST_STOPS)
         job.faults = ()
         job.run()
         assert [one.rank for one in job.ranks if one.at < len(one.program)] == [], f"seed {seed}"
 
 
+@EACH_RANGE
 @pytest.mark.parametrize(
     ("backend", "least_exact"), [pytest.param(Backend.GLOO, 0.94, marks=pytest.mark.long), (Backend.NCCL, 0.88)]
 )
 def test_ranks_with_stopped_hosts_are_named_in_most_jobs_and_no_other_rank_is_named(
-    backend: Backend, least_exact: float
+    backend: Backend, least_exact: float, seeds: range
 ) -> None:
-    outcomes = _outcomes(backend, Trouble.HOST_STOPS)[0]
+    outcomes = _outcomes(backend, Trouble.HOST_STOPS, seeds)[0]
     assert _wrong(outcomes) == []
     seen = Counter(outcomes.values())
-    assert seen[EXACT] >= least_exact * len(SEEDS), seen
+    assert seen[EXACT] >= least_exact * len(seeds), seen
 
 
+@EACH_RANGE
 @pytest.mark.parametrize("backend", [pytest.param(Backend.GLOO, marks=pytest.mark.long), Backend.NCCL])
-def test_no_innocent_rank_is_named_when_up_to_three_ranks_left_no_evidence(backend: Backend) -> None:
-    assert _wrong(_outcomes(backend, Trouble.HOST_STOPS)[MOST_GONE]) == []
+def test_no_innocent_rank_is_named_when_up_to_three_ranks_left_no_evidence(backend: Backend, seeds: range) -> None:
+    assert _wrong(_outcomes(backend, Trouble.HOST_STOPS, seeds)[MOST_GONE]) == []
 
 
+@EACH_RANGE
 @pytest.mark.parametrize("most_gone", [pytest.param(0, marks=pytest.mark.long), MOST_GONE])
-def test_no_innocent_rank_is_named_when_a_device_stops_while_its_host_runs_on(most_gone: int) -> None:
-    assert _wrong(_outcomes(Backend.NCCL, Trouble.DEVICE_STOPS)[most_gone]) == []
+def test_no_innocent_rank_is_named_when_a_device_stops_while_its_host_runs_on(most_gone: int, seeds: range) -> None:
+    assert _wrong(_outcomes(Backend.NCCL, Trouble.DEVICE_STOPS, seeds)[most_gone]) == []
 
 
 @pytest.mark.long
 def test_no_innocent_rank_is_named_when_a_rank_skips_a_collective() -> None:
-    assert _wrong(_outcomes(Backend.GLOO, Trouble.LEAVES_OUT)[0]) == []
+    assert _wrong(_outcomes(Backend.GLOO, Trouble.LEAVES_OUT, SEEDS)[0]) == []

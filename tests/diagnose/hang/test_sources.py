@@ -19,7 +19,11 @@ from tests.diagnose.hang.simulated_evidence import evidence_of
 from tests.diagnose.hang.simulated_job import Backend, SimulatedJob, Trouble, simulated_job
 
 SEEDS = range(12)
-FEW_SEEDS = SEEDS[:6]
+FEW_SEEDS = SEEDS[:3]
+"""`make test` runs these seeds. `make long` runs all."""
+EACH_RANGE = pytest.mark.parametrize(
+    "seeds", [FEW_SEEDS, pytest.param(SEEDS, marks=pytest.mark.long)], ids=["few seeds", "all seeds"]
+)
 LOG, RAS, STACKS, DUMPS = "log", "NCCL RAS", "stacks", "flight recorder"
 SETS = ((LOG,), (RAS,), (STACKS,), (LOG, RAS), (LOG, STACKS), (RAS, STACKS), (DUMPS, LOG), (DUMPS, LOG, RAS, STACKS))
 
@@ -57,7 +61,7 @@ def _stalled(seed: int, trouble: Trouble) -> SimulatedJob:
 
 
 def _verdicts(
-    names: tuple[str, ...], trouble: Trouble, folder: Path, *, whole: bool, seeds: range = FEW_SEEDS
+    names: tuple[str, ...], trouble: Trouble, folder: Path, *, whole: bool, seeds: range
 ) -> dict[int, tuple[HangVerdict, set[int]]]:
     verdicts = {}
     for seed in seeds:
@@ -78,19 +82,21 @@ def _exact(verdicts: dict[int, tuple[HangVerdict, set[int]]]) -> Counter[str]:
     )
 
 
+@EACH_RANGE
 @pytest.mark.parametrize("names", SETS, ids=" and ".join)
 @pytest.mark.parametrize("trouble", [Trouble.HOST_STOPS, Trouble.DEVICE_STOPS], ids=lambda trouble: trouble.name)
 def test_no_innocent_rank_is_named_when_some_evidence_is_missing(
-    trouble: Trouble, names: tuple[str, ...], tmp_path: Path
+    trouble: Trouble, names: tuple[str, ...], seeds: range, tmp_path: Path
 ) -> None:
-    assert _wrong(_verdicts(names, trouble, tmp_path, whole=False)) == []
+    assert _wrong(_verdicts(names, trouble, tmp_path, whole=False, seeds=seeds)) == []
 
 
+@EACH_RANGE
 @pytest.mark.parametrize("names", SETS, ids=" and ".join)
 def test_no_innocent_rank_is_named_for_a_stuck_device_when_all_ranks_report(
-    names: tuple[str, ...], tmp_path: Path
+    names: tuple[str, ...], seeds: range, tmp_path: Path
 ) -> None:
-    assert _wrong(_verdicts(names, Trouble.DEVICE_STOPS, tmp_path, whole=True)) == []
+    assert _wrong(_verdicts(names, Trouble.DEVICE_STOPS, tmp_path, whole=True, seeds=seeds)) == []
 
 
 LEAST_EXACT = {(LOG,): 0.05, (RAS,): 0.4, (STACKS,): 0.75, (LOG, STACKS): 0.75, (DUMPS, LOG): 0.85}

@@ -15,7 +15,7 @@ def store() -> Iterator[EmbeddedStore]:
     ``unwatched``: not stored."""
     with memory_store() as made_store:
         put(made_store, "single", topology=GRID, gpus_per_host=8, checkpoint_every=5)
-        put(made_store, "chunks", topology=WIDE, num_chunks=2, num_microbatches=6, gpus_per_host=12)
+        put(made_store, "chunks", topology=WIDE, num_chunks=2, num_microbatches=3, gpus_per_host=12)
         for name in ("apart", "blind", "unwatched"):
             put(made_store, name, topology=GRID, gpus_per_host=2, clock_offset_ms=1000 * APART_S, clock_drift_ppm=20)
         estimate(made_store, "apart")

@@ -30,7 +30,7 @@ def put(store: Store, name: str, **more: object) -> None:
 @cache
 def simulated(name: str, **more: object) -> tuple[HostedRun, pa.Table]:
     """The run and its samples."""
-    simulation = simulate(replace(plan("slow:rank=1,factor=1.3", **more), name=name))
+    simulation = simulate(replace(plan("slow:rank=1,factor=1.3", **{"num_microbatches": 2, **more}), name=name))
     return as_run(simulation), samples_table(simulation)
 
 

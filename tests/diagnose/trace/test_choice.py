@@ -1,11 +1,22 @@
 """The choice of steps and ranks for a trace, and its limits."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from diagnose.findings import StepWindow
 from diagnose.trace.choice import choose
 from telemetry.errors import UnknownRunError, UsageError
 from telemetry.stores.interface import Store, StoreReader
+from tests.diagnose.trace.stored_runs import GRID, put
+from tests.memory_store import memory_store
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with memory_store() as made_store:
+        put(made_store, "single", topology=GRID, gpus_per_host=8)
+        yield made_store
 
 
 def test_trace_of_a_very_large_run_has_only_its_newest_steps(store: Store) -> None:

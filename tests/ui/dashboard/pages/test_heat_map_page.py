@@ -54,11 +54,12 @@ def test_compute_time_is_selected_only_if_it_is_drawn(store: EmbeddedStore, read
     run.introduce(store)
     run.advance(store, 3)
     unknown = replace(STATE, run="no-processor-time", stage=Stage.OPTIMIZER)
+    others = Reads(StoreReader(store))
     few = Reads(StoreReader(store), settings=ReadSettings(max_own_operations=600))
     for state, source, drawn in (
         (STATE, reads, Clock.OWN),
         (replace(STATE, clock=Clock.WALL), reads, Clock.WALL),
-        (unknown, reads, Clock.WALL),
+        (unknown, others, Clock.WALL),
         (replace(STATE, run="no-processor-time"), few, Clock.WALL),
     ):
         assert control_values(state, source)["clock"] == drawn
@@ -66,7 +67,7 @@ def test_compute_time_is_selected_only_if_it_is_drawn(store: EmbeddedStore, read
         is_disabled = '{"value": "own", "label": "Compute time", "disabled": true}' in controls
         assert is_disabled is (drawn is Clock.WALL and state.clock is Clock.OWN)
         assert ("Wall time" in words(state, source, "heat-says")) is (drawn is Clock.WALL)
-    assert "wall time" in words(unknown, reads, "heat-scale")
+    assert "wall time" in words(unknown, others, "heat-scale")
     assert "choose at most 1 step." in words(replace(STATE, run="no-processor-time"), few, "heat-says")
 
 

@@ -35,7 +35,9 @@ def text_of(state: ViewState, reads: Reads, region: str) -> str:
     return json.dumps(drawn.make(), ensure_ascii=False)
 
 
-@pytest.fixture(scope="module", params=["one-rank", pytest.param("pipeline", marks=pytest.mark.long), "grid"])
+@pytest.fixture(
+    scope="module", params=["one-rank", *(pytest.param(name, marks=pytest.mark.long) for name in ("pipeline", "grid"))]
+)
 def shape(request: pytest.FixtureRequest, store: EmbeddedStore) -> tuple[str, Reads]:
     run = SyntheticRun(run_id=request.param, topology=SHAPES[request.param], slow={})
     run.introduce(store)

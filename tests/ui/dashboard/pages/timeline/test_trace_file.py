@@ -39,6 +39,11 @@ OPENERS = {Format.JSON: opened_json, Format.PROTOBUF: opened_protobuf}
 
 
 @pytest.fixture(scope="module")
+def reads(reads_of_store: Reads) -> Reads:
+    return reads_of_store
+
+
+@pytest.fixture(scope="module")
 def client(store: EmbeddedStore, run: SyntheticRun) -> Iterator[httpx.Client]:
     with serving(StoreReader(store)) as address, httpx.Client(base_url=address, verify=False, timeout=60) as client:
         yield client
