@@ -123,9 +123,9 @@ class Pending:
 
     def __init__(self, page: Page) -> None:
         self._requests: set[Request] = set()
-        page.on("request", self._requests.add)
-        page.on("requestfinished", self._requests.discard)
-        page.on("requestfailed", self._requests.discard)
+        page.on("request", lambda request: self._requests.add(request))
+        page.on("requestfinished", lambda request: self._requests.discard(request))
+        page.on("requestfailed", lambda request: self._requests.discard(request))
 
     def wait(self, page: Page) -> None:
         """Return once all requests are answered, also those that answers lead to."""

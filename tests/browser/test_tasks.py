@@ -12,6 +12,8 @@ from tests.browser.tasks import GUIDE, MOST_CLICKS, TASKS, clicks_of_tasks, perf
 pytestmark = pytest.mark.browser
 
 CLICKS = clicks_of_tasks(GUIDE.read_text())
+IN_SUITE = ("Why was a step long?", "The findings of last week")
+"""Tasks whose views no other test of the suite opens in a browser."""
 
 
 @pytest.fixture(scope="module", params=[8, *(pytest.param(size, marks=pytest.mark.long) for size in GRIDS if size > 8)])
@@ -21,7 +23,9 @@ def served(request: pytest.FixtureRequest, site: socket.socket) -> Iterator[tupl
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("title", TASKS)
+@pytest.mark.parametrize(
+    "title", [title if title in IN_SUITE else pytest.param(title, marks=pytest.mark.long) for title in TASKS]
+)
 def test_clicks_of_the_guide_lead_to_what_the_task_asks_for(
     page: Page, served: tuple[str, TaskRuns], title: str
 ) -> None:

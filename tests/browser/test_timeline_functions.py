@@ -127,10 +127,10 @@ def test_duration_text_equals_that_of_the_python_pages(scripts: Page, ns: int) -
 
 HEADS = """([data, selected]) => {
     const {decode, partners, latestStarter, drawArrows} = rankscopeTimeline;
-    const drawn = {curves: 0, heads: 0, texts: []};
+    const drawn = {lines: 0, heads: 0, texts: []};
     const context = {
-        beginPath() {}, moveTo() {}, lineTo() {}, stroke() {},
-        bezierCurveTo: () => { drawn.curves += 1; },
+        beginPath() {}, moveTo() {}, lineTo() {}, bezierCurveTo() {},
+        stroke: () => { drawn.lines += 1; },
         fill: () => { drawn.heads += 1; },
     };
     const spans = decode(data);
@@ -144,7 +144,7 @@ HEADS = """([data, selected]) => {
         outline: () => {},
         drawCallout: (context, view, anchor, tops, text) => drawn.texts.push(text),
     });
-    drawArrows(context, {...view, placed, lanesHeight: 40, gutter: 0, width: 100});
+    drawArrows(context, {...view, placed, lanesHeight: 40, gutter: 0, width: 100, texts: []});
     Object.assign(rankscopeTimeline, {spanBox, xOf, outline, drawCallout});
     return drawn;
 }"""
@@ -158,17 +158,46 @@ def test_members_of_a_collective_are_joined_by_lines_without_heads_if_no_rank_is
     """Three ranks of one host. Two of them start last, at the same time."""
     rows = [(rank, Stage.GRADS_REDUCE_SCATTER, start, 100 - start) for rank, start in ((0, 0), (1, 40), (2, 40))]
     tie = buffer_of(made_spans(*rows, op_seq=[4] * 3), {0: "a", 1: "b", 2: "c"}, world_size=3)
-    assert scripts.evaluate(HEADS, [tie, selected]) == {"curves": 2, "heads": 0, "texts": []}
+    assert scripts.evaluate(HEADS, [tie, selected]) == {"lines": 2, "heads": 0, "texts": []}
 
 
 def test_arrows_lead_from_the_last_member_to_start_and_from_a_send_to_its_receive(scripts: Page) -> None:
     rows = [(rank, Stage.GRADS_REDUCE_SCATTER, start, 100 - start) for rank, start in ((0, 0), (1, 40), (2, 30))]
     known = buffer_of(made_spans(*rows, op_seq=[4] * 3), {0: "a", 1: "b", 2: "c"}, world_size=3)
-    arrows_and_mark = {"curves": 2, "heads": 3, "texts": ["last to start: rank 1"]}
+    arrows_and_mark = {"lines": 2, "heads": 3, "texts": ["last to start: rank 1"]}
     assert scripts.evaluate(HEADS, [known, 0]) == arrows_and_mark
     transfer = made_spans((0, Stage.FORWARD_SEND, 0, 9), (1, Stage.FORWARD_RECV, 0, 9), peer=[1, 0], op_seq=[1, 1])
     sent = buffer_of(transfer, {0: "a", 1: "b"}, world_size=2)
-    assert scripts.evaluate(HEADS, [sent, 1]) == {"curves": 1, "heads": 1, "texts": []}
+    assert scripts.evaluate(HEADS, [sent, 1]) == {"lines": 1, "heads": 1, "texts": []}
+
+
+PARTS = """([texts, from, to]) => {
+    const parts = [];
+    const context = {
+        beginPath() {}, stroke() {}, moveTo: (x, y) => parts.push([y]), lineTo: (x, y) => parts.at(-1).push(y),
+    };
+    rankscopeTimeline.verticalLine(context, {texts}, 10, from, to);
+    return parts;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("texts", "parts"),
+    [
+        ([], [[0, 100]]),
+        ([{"x": 20, "y": 30, "width": 10, "height": 12}], [[0, 100]]),
+        (
+            [{"x": 5, "y": 60, "width": 20, "height": 12}, {"x": 0, "y": 30, "width": 20, "height": 12}],
+            [[0, 30], [42, 60], [72, 100]],
+        ),
+        ([{"x": 5, "y": 95, "width": 20, "height": 12}, {"x": 5, "y": 200, "width": 20, "height": 12}], [[0, 95]]),
+    ],
+)
+def test_vertical_line_has_a_gap_at_each_text(
+    scripts: Page, texts: list[dict[str, int]], parts: list[list[int]]
+) -> None:
+    assert scripts.evaluate(PARTS, [texts, 0, 100]) == parts
+    assert scripts.evaluate(PARTS, [texts, 100, 0]) == parts
 
 
 LEVELS = """data => {

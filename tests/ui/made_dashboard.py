@@ -25,7 +25,7 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Runs, Spans
-from telemetry.tables import owned
+from telemetry.tables import FINDING_ACTIONS, owned
 from telemetry.topology import Topology
 from tests.memory_store import memory_store
 from tests.ui.ablation_runs import labels, put_run
@@ -147,7 +147,12 @@ def put_alerts(store: EmbeddedStore) -> None:
     living = SyntheticRun(run_id="gpt-7b-long-context", slow={}, started_ns=now_ns - 60 * S, seed=3)
     living.introduce(store)
     living.advance(store, 60)
-    living.beat(store, at_ns=now_ns)
+    living.beat(store, at_ns=now_ns + 3600 * S)  # it is live as long as its pages are shown
+    known = made_alert(living.run_id, began_ns=now_ns - 500 * S, rank=3)
+    tell(store, known, at_ns=now_ns)
+    action = {"fingerprint": known.fingerprint, "raised_ns": known.raised_ns, "at_ns": now_ns - 9 * S, "action_id": "1"}
+    rows = [action | {"action": "acknowledge", "who": "Ada", "text": "the GPU is ordered", "until_ns": 0}]
+    store.insert("finding_actions", pa.Table.from_pylist(rows, schema=FINDING_ACTIONS))
     tell(store, made_alert(RUN, began_ns=now_ns - 400 * S), at_ns=now_ns)
     hung = made_alert(
         STUCK_RUN,
