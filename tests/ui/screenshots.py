@@ -59,8 +59,8 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
     """Served runs of eight ranks, one with a slow rank and one that hangs, and the address of each page."""
     with memory_store() as store:
         stand_still(store)
-        store_simulated(store, EARLIER_RUN, noise=RECORDED, seed=1)
-        store_simulated(store, SIMULATED_RUN, f"slow:rank={SLOW},factor=1.4", noise=RECORDED)
+        store_simulated(store, EARLIER_RUN, num_microbatches=8, noise=RECORDED, seed=1)
+        store_simulated(store, SIMULATED_RUN, f"slow:rank={SLOW},factor=1.4", num_microbatches=8, noise=RECORDED)
         fall_ill(store)
         run = SyntheticRun(run_id=RUN)
         run.introduce(store)
