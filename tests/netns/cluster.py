@@ -35,7 +35,8 @@ SWITCH = -1
 DATA_LINK, MGMT_LINK = "data0", "mgmt0"
 COLLECTOR_ADDRESS = "10.79.0.254"
 NAMESPACES = Path("/run/netns")
-CLONE_NEWNET = 0x4000_0000
+CLONE_NEWNET, CLONE_NEWNS = 0x4000_0000, 0x0002_0000
+MS_SLAVE, MS_REC, MNT_DETACH = 1 << 19, 1 << 14, 2
 BURST, LATENCY = "4kb", "400ms"
 """Of a slowed link: the size of a burst, and how long a packet may queue before it is dropped."""
 _OURS = re.compile(r"rs(\d+)-\d+-\w+")
@@ -213,6 +214,15 @@ def enter_namespace(name: str) -> None:
         os.close(there)
 
 
+def enter_host(name: str) -> None:
+    """Move this thread permanently to a host, with its ``/sys/class/net``, as ``ip netns exec`` does."""
+    enter_namespace(name)
+    _check(_libc.unshare(CLONE_NEWNS), "unshare")
+    _check(_libc.mount(b"", b"/", None, MS_SLAVE | MS_REC, None), "mount")
+    _check(_libc.umount2(b"/sys", MNT_DETACH), "umount")
+    _check(_libc.mount(name.encode(), b"/sys", b"sysfs", 0, None), "mount")
+
+
 def sweep() -> None:
     """Remove the namespaces of clusters whose process is dead, and kill the processes in them."""
     if not NAMESPACES.is_dir():
@@ -250,8 +260,12 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 
 def _set_namespace(fd: int) -> None:
-    if _libc.setns(fd, CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "setns")
+    _check(_libc.setns(fd, CLONE_NEWNET), "setns")
+
+
+def _check(status: int, call: str) -> None:
+    if status:
+        raise OSError(ctypes.get_errno(), call)
 
 
 def _batch(options: Sequence[str], lines: "Sequence[str] | Iterator[str]") -> None:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from telemetry.wire.client import CollectorClient
 from tests.deadline import until
 from tests.forkserver import Program
 from tests.netns.cluster import COLLECTOR_ADDRESS, SWITCH, Cluster, enter_namespace
-from tests.scenarios.command import COMMAND_S, Answer
+from tests.scenarios.command import Answer, rankscope
 
 TOKEN = "of-this-cluster"
 URL = f"http://{COLLECTOR_ADDRESS}:{DEFAULT_PORT}"
@@ -64,10 +63,8 @@ class Collector:
 
     def rankscope(self, *arguments: object) -> Answer:
         """Run `rankscope ARGUMENTS --store URL` on the management network to its end."""
-        command = [sys.executable, "-m", "ui.cli", *map(str, arguments), "--store", URL]
-        process = self.cluster.run_in(SWITCH, command, ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        out, error = process.communicate(timeout=COMMAND_S)
-        return Answer(status=process.returncode, out=out.decode(), error=error.decode())
+        enter = partial(enter_namespace, self.cluster.namespace(SWITCH))
+        return rankscope(*arguments, "--store", URL, first=enter, **ENVIRONMENT)
 
     def ask(self, *arguments: object) -> dict[str, Any]:
         """The JSON object of a command such as ``ask("diagnose", "hang", run)``. The command must succeed."""

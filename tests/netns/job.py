@@ -4,11 +4,11 @@ OUT/spool/host-2/RUN/0/rank-00004 ...   rank files of one host         OUT/logs/
 """
 
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +16,8 @@ from telemetry.errors import UnreadableError
 from telemetry.record.rank_identity import rank_folder
 from telemetry.record.state_page import LiveState, read_state
 from tests.deadline import until
-from tests.netns.cluster import Cluster
+from tests.forkserver import Program
+from tests.netns.cluster import Cluster, enter_host
 from tests.netns.collector import ENVIRONMENT, Collector
 from tests.netns.zygote import Berth, Plan, Zygote, pids, statuses
 from tests.trainer.jobs import rank_log, small_config
@@ -76,7 +77,7 @@ class Job:
         self._agent_options = tuple(agent_options)
         self._environment = {**ENVIRONMENT, **(environment or {})}
         self._zygote = zygote
-        self.agents: dict[int, subprocess.Popen[bytes]] = {}
+        self.agents: dict[int, Program] = {}
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Self:
@@ -160,7 +161,7 @@ class Job:
             every=LOOK_S,
             what="the end of the agents",
         )
-        return {host: agent.returncode for host, agent in self.agents.items()}
+        return {host: agent.wait() for host, agent in self.agents.items()}
 
     def log(self, rank: int) -> str:
         """The output of a rank so far."""
@@ -187,13 +188,13 @@ class Job:
     def _agent_log(self, host: int) -> Path:
         return self.out / "logs" / f"agent-{self.cluster.host_name(host)}.log"
 
-    def _start_agent(self, host: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "telemetry.agent", "--spool", str(self.spool_of(host)), "--run", self.run_id]
+    def _start_agent(self, host: int) -> Program:
+        command = ["-m", "telemetry.agent", "--spool", str(self.spool_of(host)), "--run", self.run_id]
         command += ["--collector", self.collector.url, "--appear", str(START_S), *self._agent_options]
         environment = {**self._environment, "RANKSCOPE_HOST": self.cluster.host_name(host)}
         self._agent_log(host).parent.mkdir(exist_ok=True)
-        with self._agent_log(host).open("ab") as log:
-            return self.cluster.run_in(host, command, environment, stdout=log, stderr=log)
+        enter = partial(enter_host, self.cluster.namespace(host))
+        return Program(command, self._agent_log(host), enter, **environment)
 
     def _end_ranks(self, zygote: Zygote) -> None:
         with suppress(AssertionError):  # a zygote that has ended has killed its ranks

@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +25,12 @@ class Answer:
     error: str
 
 
-def rankscope(*arguments: object, **environment: str) -> Answer:
-    """Run `rankscope` with these arguments, and wait for its end."""
+def rankscope(*arguments: object, first: Callable[[], None] | None = None, **environment: str) -> Answer:
+    """Run `rankscope` with these arguments, and wait for its end. ``first``: what its process calls before."""
     seen = {**os.environ, **WIDE, **environment}
     with tempfile.TemporaryDirectory(prefix="rankscope-said-") as folder:
         outputs = Path(folder)
-        process = FORKED.Process(target=_run, args=(list(map(str, arguments)), seen, os.getcwd(), outputs))
+        process = FORKED.Process(target=_run, args=(list(map(str, arguments)), seen, os.getcwd(), outputs, first))
         process.start()
         process.join(COMMAND_S)
         if late := process.is_alive():
@@ -48,8 +49,16 @@ def run_code(code: str, *arguments: object) -> Answer:
         return Answer(status=status, out=(Path(folder) / "said").read_text(), error="")
 
 
-def _run(arguments: list[str], environment: dict[str, str], folder: str, outputs: Path) -> None:
+def _run(
+    arguments: list[str],
+    environment: dict[str, str],
+    folder: str,
+    outputs: Path,
+    first: Callable[[], None] | None,
+) -> None:
     """In the child."""
+    if first is not None:
+        first()
     threading.Thread(target=end_with_pytest, daemon=True).start()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()

@@ -1,32 +1,34 @@
-"""`rankscope export perfetto` as a user runs it: for a simulated run, and for a trained run."""
+"""`rankscope export perfetto` as a user runs it, for a simulated run in the store of a collector."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from telemetry.stages import Stage
-from telemetry.stores.interface import StoreReader
-from telemetry.stores.open import open_store
 from telemetry.stores.queries import Spans
-from telemetry.topology import Topology
-from tests.diagnose.trace.counted import Window, num_collective_arrows, num_spans, num_transfers
-from tests.diagnose.trace.opened import opened_json, opened_protobuf
+from telemetry.wire.client import CollectorClient
+from tests.diagnose.trace.opened import opened_json
+from tests.memory_store import memory_store
 from tests.scenarios.command import Answer, rankscope, run_code
-from tests.scenarios.demo_run import Demo
 from tests.telemetry.made_profiles import Profile
-
-GRID = Topology(dp=2, pp=2, tp=2)
+from tests.telemetry.served import collecting
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Eight ranks on two hosts, twelve steps."""
-    address = f"embedded:{tmp_path_factory.mktemp('simulated') / 'store'}"
+def collector() -> Iterator[CollectorClient]:
+    """A collector with a run of eight ranks on two hosts, twelve steps."""
     grid = ("--dp", 2, "--pp", 2, "--tp", 2, "--steps", 12, "--ranks-per-host", 4)
-    answer = rankscope("simulate", *grid, "--name", "made", "--store", address)
-    assert answer.status == 0, answer.error
-    return address
+    with memory_store() as store, collecting(store) as client:
+        answer = rankscope("simulate", *grid, "--name", "made", "--store", client.url)
+        assert answer.status == 0, answer.error
+        yield client
+
+
+@pytest.fixture(scope="module")
+def store(collector: CollectorClient) -> str:
+    return collector.url
 
 
 def export(store: str, *arguments: object) -> Answer:
@@ -45,40 +47,11 @@ def test_export_of_a_simulated_run_writes_a_trace_with_the_reported_counts(store
     assert "Clocks of 2 hosts aligned within" in answer.error
 
 
-def test_export_of_a_trained_run_has_the_same_spans_and_flows_in_both_formats(
-    demo_of_a_slow_rank: Demo, tmp_path: Path
+def test_export_adds_kineto_files_to_the_ranks_that_recorded_them(
+    store: str, collector: CollectorClient, tmp_path: Path
 ) -> None:
-    address, run = f"embedded:{demo_of_a_slow_rank.out / 'store'}", demo_of_a_slow_rank.answer["run"]
-    openers = {"json": opened_json, "protobuf": opened_protobuf}
-    report = {}
-    for form, opener in openers.items():
-        answer = export(address, run, "--out", tmp_path / form, "--format", form, "--json")
-        assert answer.status == 0, answer.error
-        report[form] = json.loads(answer.out)
-        trace = opener(tmp_path / form)
-        trace.check_nesting()
-        assert (report[form]["spans"], report[form]["flows"]) == (len(trace.slices), len(trace.arrows))
-    assert {name: report["json"][name] for name in ("spans", "flows", "ranks")} == {
-        name: report["protobuf"][name] for name in ("spans", "flows", "ranks")
-    }
-    window = Window(run=run, first_step=report["json"]["first_step"], last_step=report["json"]["last_step"])
-    opened = open_store(address, for_reading=True)
-    try:
-        assert report["json"]["spans"] == num_spans(opened, window) > 0
-        assert report["json"]["transfers"] + report["json"]["flows_left_out"] >= num_transfers(opened, window) > 0
-        counted = num_transfers(opened, window) + num_collective_arrows(opened, window, GRID)
-    finally:
-        opened.close()
-    assert report["json"]["flows"] + report["json"]["flows_left_out"] == counted
-
-
-def test_export_adds_kineto_files_to_the_ranks_that_recorded_them(store: str, tmp_path: Path) -> None:
-    opened = open_store(store, for_reading=True)
-    try:
-        query = Spans(run_id="made", attempt=0, first_step=5, last_step=5, ranks=(6,), stages=(Stage.STEP,))
-        begin_ns = StoreReader(opened).read(query)["start_ns"][0].as_py()
-    finally:
-        opened.close()
+    query = Spans(run_id="made", attempt=0, first_step=5, last_step=5, ranks=(6,), stages=(Stage.STEP,))
+    begin_ns = collector.read(query)["start_ns"][0].as_py()
     told = {"baseTimeNanoseconds": begin_ns, "host_name": "elsewhere"}
     profile = Profile(rank=6, world_size=8, told=told).host("cpu_op", "aten::mm", 5, 7)
     path = profile.save(tmp_path, "rank6.json.gz")

@@ -1,22 +1,26 @@
 """`rankscope diagnose whatif` as a user runs it."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.memory_store import memory_store
 from tests.scenarios.command import rankscope
+from tests.telemetry.served import collecting
 
 KEYS = {"slowdown", "waste", "by_stage", "by_pp", "by_dp", "by_worker", "m_w", "m_s", "replay_error", "findings"}
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    address = f"embedded:{tmp_path_factory.mktemp('whatif') / 'store'}"
+def store() -> Iterator[str]:
+    """The address of a collector with a run whose rank 11 is slow."""
     grid = ("--dp", 4, "--pp", 2, "--tp", 2, "--steps", 20)
-    answer = rankscope("simulate", *grid, "--fault", "slow:rank=11,factor=1.5", "--store", address)
-    assert answer.status == 0, answer.error
-    return address
+    with memory_store() as made, collecting(made) as client:
+        answer = rankscope("simulate", *grid, "--fault", "slow:rank=11,factor=1.5", "--store", client.url)
+        assert answer.status == 0, answer.error
+        yield client.url
 
 
 def test_whatif_json_names_the_slow_worker_and_its_rank(store: str) -> None:

@@ -62,8 +62,8 @@ def made_dashboard() -> Iterator[tuple[str, dict[str, str]]]:
     with memory_store() as store, pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, SQL_SERVER)
         stand_still(store)
-        store_simulated(store, EARLIER_RUN, noise=RECORDED, seed=1)
-        store_simulated(store, SIMULATED_RUN, f"slow:rank={SLOW},factor=1.4", noise=RECORDED)
+        store_simulated(store, EARLIER_RUN, num_microbatches=8, noise=RECORDED, seed=1)
+        store_simulated(store, SIMULATED_RUN, f"slow:rank={SLOW},factor=1.4", num_microbatches=8, noise=RECORDED)
         fall_ill(store)
         store_driven_run(store)
         for row, technique in enumerate(("baseline", "fsdp", "fsdp with overlap")):

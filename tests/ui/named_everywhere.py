@@ -10,6 +10,7 @@ from diagnose.findings import Finding
 from diagnose.hang.stored import stored_verdict
 from diagnose.pipeline import diagnose_run
 from telemetry.stores.interface import Reader
+from tests.ui.remembering import Remembering
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
 from ui.dashboard.data.run_rows import RunRow
@@ -37,6 +38,7 @@ def named_by_pages(reader: Reader, run_id: str, attempt: int = 0, *, now_s: Call
 
 def named_everywhere(reader: Reader, run_id: str, *, now_s: Callable[[], float] = time.time) -> dict[str, Ranks]:
     """As :func:`named_by_pages` of the only attempt, and by the list of runs, the command and alerts."""
+    reader = Remembering(reader)
     verdict = stored_verdict(reader, run_id, 0)
     seen = RunChecker(ErrorReports(print), clock_ns=lambda: int(now_s() * 1e9)).check(reader, period_s=5).runs
     watched = [one.finding for run in seen if run.run_id == run_id for one in run.sightings]

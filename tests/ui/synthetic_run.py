@@ -36,9 +36,9 @@ Row = dict[str, Any]
 
 UNRECORDED = ("run_id", "attempt", "device", "host")
 """Attributes of a run that spans and samples do not depend on."""
-MAX_TRAINED = 8
+MAX_TRAINED = 32
 _TRAINED: dict[bytes, tuple[dict[str, pa.Table], bytes]] = {}
-"""State of a run and the steps to train -> their records, and the state after them. The oldest first."""
+"""State of a run and the steps to train -> their records, and the state after them. The least recently used first."""
 
 
 @dataclass(kw_only=True)
@@ -98,7 +98,7 @@ class SyntheticRun:
             if len(_TRAINED) == MAX_TRAINED:
                 del _TRAINED[next(iter(_TRAINED))]
             _TRAINED[before] = self._make_records(num_steps, late), pickle.dumps(self._state())
-        tables, after = _TRAINED[before]
+        tables, after = _TRAINED[before] = _TRAINED.pop(before)
         vars(self).update(pickle.loads(after))
         return tables
 

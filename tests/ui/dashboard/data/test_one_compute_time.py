@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from telemetry.stages import Stage, StageClass
-from telemetry.stores.interface import StoreReader
+from telemetry.stores.interface import Reader, StoreReader
 from telemetry.stores.queries import OperationColumns
 from tests.memory_store import memory_store
 from tests.ui.counting import Counting
 from tests.ui.mesh_runs import SLOW, SLOWED, put, simulated
+from tests.ui.remembering import Remembering
 from ui.dashboard.data import Reads
 from ui.dashboard.data.exposed_times import exposed_ns
 from ui.dashboard.data.settings import ReadSettings
@@ -29,13 +30,13 @@ PARTS = [field.name for field in fields(StepShares) if field.name.endswith("_ns"
 
 
 @pytest.fixture(scope="module")
-def reader() -> Iterator[StoreReader]:
+def reader() -> Iterator[Reader]:
     """Two runs that gather parameters inside compute spans, and one that gathers them at the begin of its steps."""
     with memory_store() as store:
         for mesh in ("titan", "context"):
             put(store, simulated(mesh, mesh, SLOWED))
         put(store, simulated("plain", "titan", SLOWED, fsdp=False))
-        yield StoreReader(store)
+        yield Remembering(StoreReader(store))
 
 
 def shares(reads: Reads, run: str, group: Group = Group.ALL) -> dict[int, StepShares]:
@@ -54,7 +55,7 @@ def heat_map_ns(reads: Reads, run: str) -> list[float]:
 @pytest.mark.parametrize("settings", [ReadSettings(), LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("run", ["titan", "context", "plain"])
 def test_compute_share_of_ranks_is_the_compute_time_of_the_heat_map(
-    reader: StoreReader, run: str, settings: ReadSettings
+    reader: Reader, run: str, settings: ReadSettings
 ) -> None:
     reads = Reads(reader, settings=settings)
     found = shares(reads, run)
@@ -71,7 +72,7 @@ def test_compute_share_of_ranks_is_the_compute_time_of_the_heat_map(
     assert by_compute == tuple(sorted(range(8), key=lambda rank: -compute_ns[rank]))
 
 
-def test_waiting_for_parameters_inside_compute_is_exposed_data_parallel_time(reader: StoreReader) -> None:
+def test_waiting_for_parameters_inside_compute_is_exposed_data_parallel_time(reader: Reader) -> None:
     """Exposed communication also contains the time in which a collective of tp or cp runs at the same time."""
     reads = Reads(reader)
     found = shares(reads, "context")
@@ -84,7 +85,7 @@ def test_waiting_for_parameters_inside_compute_is_exposed_data_parallel_time(rea
         assert share.data_ns - 100 <= exposed[rank] <= at_most + 100
 
 
-def test_shares_of_a_group_load_only_the_operations_of_its_pipeline_stage(reader: StoreReader) -> None:
+def test_shares_of_a_group_load_only_the_operations_of_its_pipeline_stage(reader: Reader) -> None:
     counting = Counting(reader)
     of_group = shares(Reads(counting, settings=LARGE), "titan", Group.TP)
     assert of_group == {rank: share for rank, share in shares(Reads(reader), "titan").items() if rank in (4, 5)}
@@ -94,7 +95,7 @@ def test_shares_of_a_group_load_only_the_operations_of_its_pipeline_stage(reader
 
 
 def test_shares_of_a_job_that_gathers_outside_of_compute_load_only_the_operations_of_the_shown_ranks(
-    reader: StoreReader,
+    reader: Reader,
 ) -> None:
     counting = Counting(reader)
     assert {*shares(Reads(counting, settings=LARGE), "plain", Group.TP)} == {4, 5}
@@ -102,7 +103,7 @@ def test_shares_of_a_job_that_gathers_outside_of_compute_load_only_the_operation
     assert {query.ranks for query in loads} == {(4, 5)}
 
 
-def test_shares_of_too_many_operations_contain_the_waiting_and_load_none(reader: StoreReader) -> None:
+def test_shares_of_too_many_operations_contain_the_waiting_and_load_none(reader: Reader) -> None:
     counting = Counting(reader)
     found = shares(Reads(counting, settings=ReadSettings(rank_steps_at_once=0, max_own_operations=100)), "context")
     assert "OperationColumns" not in counting.asked

@@ -15,9 +15,10 @@ from diagnose.simulate.noise import RECORDED
 from diagnose.whatif.conclude import conclude
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import StoreReader
+from telemetry.stores.interface import Reader, StoreReader
 from telemetry.stores.queries import RankSteps, RunWallTimes, Samples
 from tests.memory_store import memory_store
+from tests.ui.remembering import Remembering
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
@@ -34,14 +35,14 @@ ALL = StepRange(0, NUM_STEPS - 1)
 
 
 @pytest.fixture(scope="module")
-def reader() -> Iterator[StoreReader]:
+def reader() -> Iterator[Reader]:
     with memory_store() as store:
         store_simulated(store, NAME, "slow:rank=5,factor=1.4", num_steps=NUM_STEPS, noise=RECORDED)
-        yield StoreReader(store)
+        yield Remembering(StoreReader(store))
 
 
 @pytest.fixture(scope="module")
-def step_time(reader: StoreReader) -> float:
+def step_time(reader: Reader) -> float:
     """The mean step time in nanoseconds, computed from the spans."""
     ns = _spans(reader, range(8))
     assert ns.shape == (8, NUM_STEPS)
@@ -50,11 +51,11 @@ def step_time(reader: StoreReader) -> float:
 
 
 @pytest.fixture(scope="module")
-def reads(reader: StoreReader) -> Reads:
+def reads(reader: Reader) -> Reads:
     return Reads(reader)
 
 
-def _spans(reader: StoreReader, ranks: range) -> np.ndarray:
+def _spans(reader: Reader, ranks: range) -> np.ndarray:
     """Step spans, nanoseconds [ranks, steps]."""
     table = reader.read(RankSteps(run_id=NAME, attempt=0, ranks=tuple(ranks)))
     return np.reshape(table["duration_ns"].to_numpy(), (len(ranks), -1))
@@ -80,7 +81,7 @@ def test_goodput_is_the_step_time_of_all_steps_divided_by_the_wall_time(reads: R
 
 
 def test_mfu_is_the_work_of_the_steps_divided_by_their_step_time(
-    reads: Reads, reader: StoreReader, step_time: float
+    reads: Reads, reader: Reader, step_time: float
 ) -> None:
     steps = reads.facts(ViewState(run=NAME)).steps
     mfu = reader.read(Samples(run_id=NAME, attempt=0, metrics=("mfu",)))["value"].to_numpy()
@@ -91,7 +92,7 @@ def test_mfu_is_the_work_of_the_steps_divided_by_their_step_time(
 
 
 @pytest.mark.parametrize("max_cells", [240_000, 0])
-def test_heat_map_computes_shares_of_the_step_time(reader: StoreReader, step_time: float, max_cells: int) -> None:
+def test_heat_map_computes_shares_of_the_step_time(reader: Reader, step_time: float, max_cells: int) -> None:
     """For each step, and for a run that is too large for that."""
     reads = Reads(reader, settings=ReadSettings(max_cells=max_cells))
     facts = reads.facts(ViewState(run=NAME))
@@ -101,7 +102,7 @@ def test_heat_map_computes_shares_of_the_step_time(reader: StoreReader, step_tim
     assert step_time_ns(cells.step_ns) == pytest.approx(step_time)
 
 
-def test_what_if_page_and_command_show_the_step_time(reads: Reads, reader: StoreReader, step_time: float) -> None:
+def test_what_if_page_and_command_show_the_step_time(reads: Reads, reader: Reader, step_time: float) -> None:
     found = conclude(load_view(reader, NAME, 0))
     assert len(found.steps) == NUM_STEPS
     assert whatif_object(found)["step_time_s"] == pytest.approx(step_time / 1e9)

@@ -10,13 +10,14 @@ import pytest
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import StoreReader
+from telemetry.stores.interface import Reader, StoreReader
 from telemetry.stores.queries import Steps
 from telemetry.tables import ENDED_FAILED, ENDED_WELL
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
 from tests.ui.made_hang import STEP, STUCK, S, evidence_rows
 from tests.ui.named_everywhere import named_by_pages, named_everywhere, row_of
+from tests.ui.remembering import Remembering
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said
 from ui.dashboard.data import Reads
@@ -64,7 +65,8 @@ class Ended:
 def hung() -> Hung:
     """The kind of end does not change this, so it is computed once for all ends."""
     with memory_store() as store:
-        reader, run = StoreReader(store), stalled(store)
+        run = stalled(store)
+        reader = Remembering(StoreReader(store))
         stalled_s = run.now_ns / 1e9 + 40
         return Hung(
             named=named_everywhere(reader, "stuck", now_s=lambda: stalled_s),
@@ -76,9 +78,10 @@ def hung() -> Hung:
 @pytest.fixture(scope="module", params=ENDS)
 def ended(request: pytest.FixtureRequest) -> Iterator[Ended]:
     with memory_store() as store:
-        reader, run = StoreReader(store), stalled(store)
+        run = stalled(store)
         trained_ns = run.now_ns - run.started_ns
         end_ns = end(store, run, request.param)
+        reader = Remembering(StoreReader(store))
         yield Ended(
             named=named_everywhere(reader, "stuck", now_s=lambda: end_ns / 1e9 + 5),
             row=row_of(reader, "stuck", now_s=lambda: end_ns / 1e9 + 5),
@@ -115,7 +118,7 @@ def beat(store: EmbeddedStore, at_ns: int, **values: int) -> None:
     insert(store, "heartbeats", made("heartbeats", rows), run_id="stuck")
 
 
-def _numbers(reader: StoreReader, now_s: float) -> str:
+def _numbers(reader: Reader, now_s: float) -> str:
     return said("numbers", Reads(reader, wall_s=lambda: now_s), view=View.OVERVIEW, run="stuck")
 
 

@@ -4,20 +4,21 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.alerts.alert import Phase
 from diagnose.model.run_state import RunState
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import Query, StoreReader
+from telemetry.stores.interface import Query, Reader, StoreReader
 from telemetry.stores.queries import RunRates, Runs, RunStageTimes, RunSteps, RunWallTimes
 from telemetry.tables import ENDED_FAILED
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
+from tests.ui.counting import Counting
+from tests.ui.remembering import Remembering
 from tests.ui.reported_alerts import made_alert, tell, tell_look
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
@@ -166,45 +167,33 @@ def test_a_run_that_is_over_shows_the_findings_of_its_end_although_no_alert_is_o
     assert text_of(ViewState(), reads).count("at the end") == 2
 
 
-class Recording:
-    """A reader that keeps the queries that it receives."""
-
-    def __init__(self, store: EmbeddedStore) -> None:
-        self._reader = StoreReader(store)
-        self.asked: list[Query] = []
-
-    def read(self, query: Query) -> pa.Table:
-        self.asked.append(query)
-        return self._reader.read(query)
-
-
 def store_runs(store: EmbeddedStore, number: int) -> None:
     MadeRuns(names=tuple(f"Run-{one:04d}" for one in range(number)), topology=Topology(), num_steps=1).store(store)
 
 
 @pytest.fixture(scope="module")
-def hundreds() -> Iterator[EmbeddedStore]:
+def hundreds() -> Iterator[Reader]:
     with memory_store() as store:
         store_runs(store, MANY)
-        yield store
+        yield Remembering(StoreReader(store))
 
 
-def asked_of(store: EmbeddedStore, number: int, order: RunOrder = RunOrder.TROUBLE) -> list[Query]:
-    """The queries of the list of a store with ``number`` runs."""
-    reader = Recording(store)
+def asked_of(stored: Reader, number: int, order: RunOrder = RunOrder.TROUBLE) -> list[Query]:
+    """The queries of the list of ``number`` stored runs."""
+    reader = Counting(stored)
     listed = run_list(Reads(reader), "", order)
     assert (listed.num_stored, len(listed.rows)) == (number, min(number, MOST_ROWS))
-    return reader.asked
+    return reader.queries
 
 
 def test_list_of_hundreds_of_runs_needs_no_more_queries_than_a_list_of_five(
-    embedded: EmbeddedStore, hundreds: EmbeddedStore
+    embedded: EmbeddedStore, hundreds: Reader
 ) -> None:
     store_runs(embedded, 5)
-    assert len(asked_of(hundreds, MANY)) <= len(asked_of(embedded, 5)) <= 15
+    assert len(asked_of(hundreds, MANY)) <= len(asked_of(StoreReader(embedded), 5)) <= 15
 
 
-def test_steps_are_read_only_for_runs_that_may_be_shown(hundreds: EmbeddedStore) -> None:
+def test_steps_are_read_only_for_runs_that_may_be_shown(hundreds: Reader) -> None:
     for order in RunOrder:
         by_step = (Runs, RunSteps, RunRates, RunStageTimes, RunWallTimes)
         named = [query.run_ids for query in asked_of(hundreds, MANY, order) if isinstance(query, by_step)]
@@ -212,8 +201,8 @@ def test_steps_are_read_only_for_runs_that_may_be_shown(hundreds: EmbeddedStore)
         assert len({name for names in named for name in names}) <= MOST_COMPARED + MOST_ROWS
 
 
-def test_list_of_many_runs_is_cut_and_can_be_searched_by_name(hundreds: EmbeddedStore) -> None:
-    reads = Reads(StoreReader(hundreds))
+def test_list_of_many_runs_is_cut_and_can_be_searched_by_name(hundreds: Reader) -> None:
+    reads = Reads(hundreds)
     everything, one = text_of(ViewState(), reads), text_of(ViewState(find="run-0119"), reads)
     assert everything.count("run-link") == MOST_ROWS
     assert f"the first {MOST_ROWS} are shown" in everything

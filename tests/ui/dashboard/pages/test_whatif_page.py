@@ -11,9 +11,10 @@ import pytest
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import StoreReader
+from telemetry.stores.interface import Reader, StoreReader
 from tests.deadline import until
 from tests.ui.mesh_runs import put, simulated
+from tests.ui.remembering import Remembering
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
@@ -32,20 +33,20 @@ LONG_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def slow(store: EmbeddedStore) -> StoreReader:
+def slow(store: EmbeddedStore) -> Reader:
     """A run whose rank 5 is slow."""
     store_simulated(store, "slow", "slow:rank=5,factor=1.4")
-    return StoreReader(store)
+    return Remembering(StoreReader(store))
 
 
 @pytest.fixture(scope="module")
-def analysed(slow: StoreReader) -> Reads:
+def analysed(slow: Reader) -> Reads:
     """Reads that wait for their results."""
     return patient(Reads(slow))
 
 
 @pytest.fixture
-def busy(slow: StoreReader, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Reads, threading.Event]]:
+def busy(slow: Reader, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Reads, threading.Event]]:
     """Reads whose results are delayed until the event is set, as for a run of many operations."""
     monkeypatch.setattr("ui.dashboard.data.whatif.FEW_OPERATIONS", 0)
     done, reads = threading.Event(), Reads(slow)
@@ -98,7 +99,7 @@ def test_a_finding_that_costs_more_than_the_whole_loss_is_explained(analysed: Re
     assert "baselines" not in str(told)
 
 
-def test_cost_in_money_is_shown_when_a_gpu_price_is_set(slow: StoreReader) -> None:
+def test_cost_in_money_is_shown_when_a_gpu_price_is_set(slow: Reader) -> None:
     reads = patient(Reads(slow, settings=ReadSettings(gpu_price=GpuPrice(an_hour=3e6, currency="EUR"))))
     assert " EUR." in said("whatif-says", SLOW, reads)
 
@@ -207,7 +208,7 @@ def test_freshness_changes_when_the_result_is_ready(busy: tuple[Reads, threading
     assert "would take" in said("whatif-says", SLOW, reads)
 
 
-def test_large_run_replays_only_its_newest_steps_and_names_the_command(slow: StoreReader) -> None:
+def test_large_run_replays_only_its_newest_steps_and_names_the_command(slow: Reader) -> None:
     each = replay_request(Reads(slow).facts(SLOW), SLOW, Reads(slow)).num_operations // 40
     text = said("whatif-says", SLOW, patient(Reads(slow, settings=ReadSettings(max_operations=7 * each))))
     assert "It shows the newest 7 of 40 steps" in text

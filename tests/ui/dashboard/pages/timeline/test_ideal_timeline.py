@@ -8,9 +8,10 @@ import pytest
 
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
-from telemetry.stores.interface import StoreReader
+from telemetry.stores.interface import Reader, StoreReader
 from tests.deadline import until
 from tests.ui.dashboard.pages.timeline.test_spans_buffer import columns_of
+from tests.ui.remembering import Remembering
 from tests.ui.simulated_run import store_simulated
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.address import parse_search
@@ -30,14 +31,14 @@ LONG_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def slow(store: EmbeddedStore) -> StoreReader:
+def slow(store: EmbeddedStore) -> Reader:
     """A run whose rank 5 is slow."""
-    store_simulated(store, "slow", "slow:rank=5,factor=1.4")
-    return StoreReader(store)
+    store_simulated(store, "slow", "slow:rank=5,factor=1.4", num_microbatches=8)
+    return Remembering(StoreReader(store))
 
 
 @pytest.fixture(scope="module")
-def patient(slow: StoreReader) -> Reads:
+def patient(slow: Reader) -> Reads:
     """Reads that wait for their results."""
     return waiting(Reads(slow))
 
@@ -107,7 +108,7 @@ def test_ranks_of_one_pipeline_rank_share_an_ideal_strip(patient: Reads) -> None
     assert (ideal["rows"], ideal["groups"], set(columns_of(ideal)["row"])) == ([0, 0], 1, {0})
 
 
-def test_real_timeline_is_drawn_first_and_freshness_changes_when_the_ideal_one_is_ready(slow: StoreReader) -> None:
+def test_real_timeline_is_drawn_first_and_freshness_changes_when_the_ideal_one_is_ready(slow: Reader) -> None:
     reads = Reads(slow)
     first = draw_canvas("timeline", SLOW, reads, None)
     assert first is not None
@@ -159,7 +160,7 @@ def test_step_that_cannot_be_replayed_shows_the_reason_and_keeps_the_real_timeli
     assert "ideal" not in picture(state, reads)
 
 
-def test_large_run_replays_fewer_steps_and_includes_the_selected_step(slow: StoreReader) -> None:
+def test_large_run_replays_fewer_steps_and_includes_the_selected_step(slow: Reader) -> None:
     facts = Reads(slow).facts(SLOW)
     each = ideal_request(facts, 25, Reads(slow)).num_operations // 20
     some = waiting(Reads(slow, settings=ReadSettings(max_operations=7 * each)))
