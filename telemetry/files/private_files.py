@@ -114,13 +114,15 @@ class Folder:
             os.unlink(name, dir_fd=self.descriptor)
 
     def remove_folder(self, name: str, *, with_content: bool, last: Sequence[str] = (), levels: int = 8) -> None:
-        """Delete a folder of at most ``levels`` levels, but no files of a mounted file system. The files ``last`` are
-        deleted after all others, in this order: by them, a folder that is deleted in part can still be recognised."""
+        """Delete a folder of at most ``levels`` levels, but no files of a mounted file system, in the order of names. The
+        files ``last`` are deleted after all others: by them, a folder that is deleted in part can still be recognised.
+        """
         if with_content:
             if not levels:
                 raise OSError(errno.ENOTEMPTY, "folders are nested too deeply", str(self.path / name))
             with self.folder(name) as folder:
-                for child in sorted(folder.names(), key=lambda child: last.index(child) if child in last else -1):
+                names = sorted(folder.names())
+                for child in (*(each for each in names if each not in last), *(each for each in last if each in names)):
                     if folder.kind(child) == stat.S_IFDIR:
                         folder.remove_folder(child, with_content=True, levels=levels - 1)
                     else:

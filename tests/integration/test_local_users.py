@@ -367,7 +367,7 @@ def serve_what_is_mounted(machine: Machine, kind: str) -> None:
             serve(machine)
             if name == "evidence":
                 sweep(machine.spool, keep_days=0)
-    assert not (rank / "meta.json").exists() or not (rank / "state").exists(), "the folder was not swept"
+    assert not (rank / "000000.rec").exists(), "the folder was not swept"
     assert (rank / "evidence" / "log").exists()
 
 

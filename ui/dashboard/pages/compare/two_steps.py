@@ -13,6 +13,7 @@ import numpy as np
 from dash import html
 from dash.development.base_component import Component
 
+from diagnose.report.comparison_report import signed
 from ui.dashboard.data import Reads
 from ui.dashboard.data.compared_steps import StepOfSide, compared_steps
 from ui.dashboard.defaults import groups_of
@@ -31,6 +32,8 @@ MEANINGS = (
     "Mean of the shown ranks of each side. Each moment of a step counts in one row. compute excludes waiting, as on "
     "the heat map. tp, cp, ep, pp and dp are the time inside collectives and transfers, including waiting."
 )
+WHOLE = "step, mean of these ranks"
+"""The step time of the sentence is that of all ranks."""
 LEAST_PART = 0.0005
 """A part of the step that is smaller on both sides has no row."""
 LEAST_CHANGE = 0.02
@@ -136,8 +139,8 @@ def _means(shares: Sequence[StepShares]) -> dict[str, float]:
 def _row(name: str, a_ns: float, b_ns: float, step_ns: float) -> tuple[object, ...]:
     change = b_ns - a_ns
     sign = "+" if change > 0 else "-" if change < 0 else ""
-    times = (duration(a_ns), duration(b_ns), f"{sign}{duration(abs(change))}", f"{change / step_ns:+.1%}")
-    return name, *(html.Span(time, className="whole-word") for time in times)
+    times = (duration(a_ns), duration(b_ns), f"{sign}{duration(abs(change))}", signed(change / step_ns))
+    return WHOLE if name == "step" else name, *(html.Span(time, className="whole-word") for time in times)
 
 
 def _changed_rank(a: Sequence[StepShares], b: Sequence[StepShares]) -> Iterator[str]:
