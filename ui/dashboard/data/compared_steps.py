@@ -89,7 +89,7 @@ def compared_steps(state: ViewState, reads: Reads) -> tuple[StepOfSide, StepOfSi
 def _step_of(name: str, side: SideName, facts: RunFacts, wanted: int | None, *, is_slowest: bool = False) -> StepOfSide:
     if not len(facts.steps.step):
         raise UsageError(f"{side} has no complete step", hint=f"choose another run for {name}")
-    window = side.window and StepRange(side.window.first_step, side.window.last_step)
+    window = None if side.window is None else StepRange(side.window.first_step, side.window.last_step)
     typical, slowest = typical_step(facts, window), slowest_step(facts, window)
     default = slowest if is_slowest else typical
     return StepOfSide(
