@@ -91,6 +91,16 @@ def state_badge(state: RunState) -> Component:
     return dmc.Badge(state.value, color=STATE_COLOURS[state], variant="light", size="md")
 
 
+def stamp_parts(at_ns: int, *, seconds: bool = False) -> list[Component | str]:
+    """Date and time of a cell. In a narrow cell they are two lines."""
+    date, _, clock = stamp(at_ns).partition(" ")
+    return [
+        html.Span(date, className="unbroken"),
+        " ",
+        html.Span(clock if seconds else clock[:-3], className="unbroken"),
+    ]
+
+
 def state_cell(state: RunState) -> Component:
     """The state of a run, with its meaning as a tooltip."""
     return html.Span(state_badge(state), title=STATE_MEANING[state])

@@ -24,7 +24,7 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.alerts import SharedReader, newest_of_log, reported_alerts
 from ui.dashboard.pages.finding_actions import action_buttons, action_list
 from ui.dashboard.pages.interface import SEVERITY_COLOURS, Page, Region, region_id
-from ui.dashboard.pages.panels import loading, notice, panel
+from ui.dashboard.pages.panels import loading, notice, panel, stamp_parts
 from ui.dashboard.view_state import LARGEST, StepRange, View, ViewState
 from ui.dashboard.wording import NS_PER_S, count, long_duration, named_kind, stamp
 
@@ -214,7 +214,7 @@ def _past_row(entry: ReportedAlert, alerts: ReportedAlerts, state: ViewState) ->
     run_id, attempt = alert.run
     run = replace(state.at_run(run_id, attempt), view=View.OVERVIEW).search()
     cells = [
-        html.Span(stamp(alert.changed_ns)[:-3], title=f"since {stamp(alert.since_ns)}"),
+        html.Span(stamp_parts(alert.changed_ns), title=f"since {stamp(alert.since_ns)}"),
         dcc.Link(named_kind(alert.kind), href=view_address(alert, state)),
         place(alert),
         dcc.Link(run_id, href=run, className="run-link"),

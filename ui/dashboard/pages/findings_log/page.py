@@ -24,7 +24,7 @@ from ui.dashboard.log_view import ALL, LogView
 from ui.dashboard.pages.controls import bar, link_button
 from ui.dashboard.pages.finding_actions import action_buttons, action_list
 from ui.dashboard.pages.interface import SEVERITY_COLOURS, Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import controls_panel, loading, notice
+from ui.dashboard.pages.panels import controls_panel, loading, notice, stamp_parts
 from ui.dashboard.view_state import LARGEST, StepRange, View, ViewState
 from ui.dashboard.wording import NS_PER_S, count, long_duration, named_kind, stamp
 
@@ -212,7 +212,7 @@ def _place(finding: LoggedFinding) -> str:
 
 def _since(finding: LoggedFinding) -> Component:
     step = f", {finding.onset.in_words}" if finding.onset else ""
-    return html.Span([stamp(finding.since_ns), html.Span(step, className="dim")])
+    return html.Span([*stamp_parts(finding.since_ns, seconds=True), html.Span(step, className="dim")])
 
 
 def _address(finding: LoggedFinding, state: ViewState) -> str:

@@ -18,10 +18,19 @@ from ui.dashboard.data.run_rows import GOODPUT_MEANING, RunRow
 from ui.dashboard.pages.annotations import tag_list
 from ui.dashboard.pages.controls import text_input
 from ui.dashboard.pages.interface import Page, Region, control_id, region_id
-from ui.dashboard.pages.panels import UNKNOWN, empty_store, findings_cell, loading, mean_of_steps, notice, state_cell
+from ui.dashboard.pages.panels import (
+    UNKNOWN,
+    empty_store,
+    findings_cell,
+    loading,
+    mean_of_steps,
+    notice,
+    stamp_parts,
+    state_cell,
+)
 from ui.dashboard.pages.runs.listing import RunList, run_list
 from ui.dashboard.view_state import RunOrder, View, ViewState
-from ui.dashboard.wording import count, degrees, duration, stamp
+from ui.dashboard.wording import count, degrees, duration
 
 RECENT_MEANING = "mean over the newest window of up to 50 steps, as in the overview"
 
@@ -155,8 +164,8 @@ def _row(row: RunRow, now_ns: int, state: ViewState, reads: Reads) -> Component:
         _mean(row.step_time, duration),
         _mean(row.mfu, "{:.1%}".format),
         UNKNOWN if row.goodput is None else f"{row.goodput:.1%}",
-        stamp(row.started_ns)[:-3],
-        "now" if row.state is RunState.LIVE else stamp(row.heard_ns)[:-3],
+        stamp_parts(row.started_ns),
+        "now" if row.state is RunState.LIVE else stamp_parts(row.heard_ns),
     ]
     kinds = ["number-cell" if column.number else "" for column in COLUMNS]
     return html.Tr([html.Td(cell, className=kind) for cell, kind in zip(cells, kinds, strict=True)])
