@@ -37,8 +37,8 @@ GRAVE = ("serious", "critical")
 LOADED_MS = 240_000
 LAYOUT_FAULTS = (Path(__file__).parent / "page_faults.js").read_text()
 STILL = "*, *::before, *::after { transition: none !important; animation: none !important }"
-HINTS_OF_CHROMIUM = ("GL Driver Message", "Canvas2D: Multiple readback operations")
-"""How Chromium reports that 3D pictures are slow: without a GPU, and with plotly's way to measure their labels."""
+HINTS_OF_CHROMIUM = ("GL Driver Message", "Canvas2D: Multiple readback operations", "preloaded using link preload")
+"""How Chromium reports that something is slow: 3D pictures without a GPU, plotly's labels, a page on a busy machine."""
 FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 250))))"
 
 
