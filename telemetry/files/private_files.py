@@ -115,8 +115,7 @@ class Folder:
 
     def remove_folder(self, name: str, *, with_content: bool, last: Sequence[str] = (), levels: int = 8) -> None:
         """Delete a folder of at most ``levels`` levels, but no files of a mounted file system, in the order of names.
-        The files ``last`` are deleted after all others: by them, a folder deleted in part can still be recognised.
-        """
+        The files ``last`` are deleted last, so that a folder that is deleted in part can still be recognised."""
         if with_content:
             if not levels:
                 raise OSError(errno.ENOTEMPTY, "folders are nested too deeply", str(self.path / name))

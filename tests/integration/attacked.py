@@ -1,4 +1,4 @@
-"""A collector to attack: `rankscope collect` with its dashboard, in a process of its own."""
+"""A collector that tests attack: `rankscope collect` with its dashboard, in a separate process."""
 
 import os
 import socket

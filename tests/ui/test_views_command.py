@@ -51,7 +51,7 @@ def test_views_are_saved_from_an_address_listed_for_a_run_and_removed(address: s
     ("words", "why"),
     [
         (["save", "home", "http://127.0.0.1:8719/"], "this is not the address of a view"),
-        (["save", "x", "?view=grid", "--run", "nobody"], "no run nobody is stored"),
+        (["save", "x", "?view=grid", "--run", "gpt-9"], "no run gpt-9 is stored"),
         (["remove", "never-saved"], "there is no view 'never-saved'"),
     ],
 )

@@ -5,8 +5,8 @@
     __0_0 @512  0       0
     __1_0 @0    0, 2    2       2 -> 0
 
-Each rank takes part in the transfers of its own tensors in the order of :func:`assign_readers`. Each waits only for
-transfers that are earlier in this order, so none waits forever. A rank that fails tells the others.
+All ranks do the transfers in the order of :func:`assign_readers`. A rank leaves out the transfers of tensors that it
+does not need. So no two ranks wait for each other. A rank that cannot read a tensor sends the reason instead.
 """
 
 from collections.abc import Callable, Sequence

@@ -98,14 +98,13 @@ def backward_weights_by_bucket(stage: FSDPModule, groups: list[dict[str, Any]]) 
         for number, bucket in enumerate(buckets)  # children come after their parents, so they overwrite
         for weight in bucket.parameters()
     }
-    groups.sort(key=lambda group: min(bucket_of[weight] for weight in group["params"]))
-    missing = Counter(bucket_of[weight] for group in groups for weight in group["params"])
-    for group in groups:
-        done = Counter(bucket_of[weight] for weight in group["params"])
+    buckets_of_groups = [[bucket_of[weight] for weight in group["params"]] for group in groups]
+    missing = Counter(number for numbers in buckets_of_groups for number in numbers)
+    for numbers, group in sorted(zip(buckets_of_groups, groups, strict=True), key=lambda pair: min(pair[0])):
         stage_backward_weight(stage.parameters(), [group])
-        for number in done:
-            missing[number] -= done[number]
-            if missing[number] == 0:
+        missing.subtract(numbers)
+        for number in set(numbers):
+            if not missing[number]:
                 reduce_bucket(buckets[number])
 
 

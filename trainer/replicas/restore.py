@@ -160,7 +160,7 @@ def _reader(offer: Offer, places: ReplicaPlaces) -> Iterator["ReplicaReader"]:
 class ReplicaReader(CheckedReader):
     """Reads the ranges of shards from keepers."""
 
-    shares = False  # a rank reads from the keeper of its own node
+    shares = False  # each rank reads from the keeper of its node
 
     def __init__(self, folder: MemoryFolder, replica: Replica, places: ReplicaPlaces, opened: ExitStack) -> None:
         super().__init__(folder)

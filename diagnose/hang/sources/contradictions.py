@@ -28,8 +28,8 @@ from diagnose.hang.sources.from_communicators import RAS
 from diagnose.hang.sources.launches import function_of
 
 LEAST_RANKS = 2
-"""A single rank may have been read at another time, or have an incomplete log. Neither adds an operation that timed
-out."""
+"""A single rank may have been read at another time, or have an incomplete log. ``Contradiction.is_certain`` marks
+contradictions that these cannot explain."""
 CLEARLY_NS = 60 * NS_PER_S
 """Both times are of the clock of the rank's host."""
 _ENDED = (Process.DEAD, Process.ENDED)

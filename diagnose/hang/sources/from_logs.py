@@ -240,7 +240,7 @@ def _front(log: GroupLog) -> Front:
 
 
 def _died(log: RankLog, first_timeout_ns: int) -> bool:
-    """Whether a rank ended because of its own fault, before any rank reported a timeout.
+    """Whether a rank ended before any rank reported a timeout, and no other rank or process caused it.
 
     A rank that reports a timeout or a lost peer is a victim, whatever ended it. A rank that its launcher or scheduler
     ended is a victim, too.
