@@ -63,7 +63,7 @@ def _wrong(outcomes: dict[int, str]) -> list[int]:
 
 @pytest.mark.parametrize("backend", Backend)
 def test_every_simulated_program_ends_when_no_rank_has_trouble(backend: Backend) -> None:
-    for seed in FEW_SEEDS[:5]:
+    for seed in SEEDS[:10]:
         job = simulated_job(seed, backend, Trouble.HOST_STOPS)
         job.faults = ()
         job.run()
