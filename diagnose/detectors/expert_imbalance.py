@@ -13,7 +13,7 @@ import numpy as np
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Basis, Finding, Kind, Severity
 from diagnose.model.expert_load import ExpertLoad, expert_load
-from diagnose.model.operations import Floats
+from diagnose.model.operations import Floats, step_time_ns
 from diagnose.model.peers import medians
 from diagnose.model.view import RunView
 from diagnose.ranges import name_some
@@ -36,7 +36,7 @@ def detect_expert_imbalance(view: RunView) -> list[Finding]:
     if not hottest:
         return []
     lost_ns = float(np.median(np.maximum(load.extra_ns(view.work)[:, hottest].max(axis=1), 0.0)))
-    share_of_step = min(1.0, lost_ns / float(np.median(view.step_ns)))
+    share_of_step = min(1.0, lost_ns / step_time_ns(view.step_ns))
     return [_finding(view, load, hottest, lost_ns, share_of_step)] if share_of_step >= MIN_COST else []
 
 

@@ -94,6 +94,7 @@ class _Throttled:
     hot: Bools
     """[steps]"""
     throttled: float
+    """Share of the time from the first to the last hot step."""
     peers_throttled: float
     ratio: float
     """Compute time in the hot steps over that of the peers."""
@@ -177,18 +178,26 @@ def _judge_rank(rank: int, times: _Times, view: RunView) -> _Throttled | None:
     if slower < np.log(MIN_RATIO) or slower < MIN_SPREADS * _spread_of_others(rank, times, view):
         return None
     reason = max(times.extra, key=lambda each: float(np.nansum(times.extra[each][hot, rank])))
-    throttled = times.throttled[reason][hot, rank]
+    throttled, extra = times.throttled[reason][:, rank], times.extra[reason][:, rank]
     own_ns, peers_ns = float(times.own_ns[hot, rank].sum()), float(times.peers_ns[hot, rank].sum())
     return _Throttled(
         rank=rank,
         reason=reason,
         hot=hot,
-        throttled=float(np.nanmean(throttled)),
-        peers_throttled=float(np.nanmean(throttled - times.extra[reason][hot, rank])),
+        throttled=_share_of_time(throttled, hot, view.step_ns),
+        peers_throttled=_share_of_time(throttled - extra, hot, view.step_ns),
         ratio=own_ns / peers_ns,
         share=float(np.mean(series[hot] > np.log(MIN_RATIO) / 2)),
         excess_ns=(own_ns - peers_ns) / float(hot.sum()),
     )
+
+
+def _share_of_time(share: Floats, hot: Bools, step_ns: Floats) -> float:
+    """The mean of the known shares from the first to the last hot step, weighted by the step time."""
+    rows = np.flatnonzero(hot)
+    known = np.arange(rows[0], rows[-1] + 1)
+    known = known[~np.isnan(share[known])]
+    return float(np.average(share[known], weights=step_ns[known]))
 
 
 def _slower(series: Floats, hot: Bools, calm: Bools, noise: float) -> float:

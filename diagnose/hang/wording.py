@@ -227,11 +227,17 @@ def _hosts(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
 
 
 def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
-    """The operations in which others wait for ``ranks``: the first of each rank, and the number of further ones."""
+    """The operations in which others wait for ``ranks``: one of each rank, and the number of further ones. A collective
+    is preferred in which only ``ranks`` are missing."""
     first = dict[int, Wait]()
     each = {(wait.group, wait.op, wait.seq): wait for wait in graph.waits.values()}.values()
-    for wait in sorted(each, key=lambda wait: (graph.blocked[wait.rank].is_transfer, wait.group, wait.seq)):
-        for rank in set(ranks).intersection(wait.on):
+    awaited = set(ranks)
+
+    def preference(wait: Wait) -> tuple[bool, bool, int, int]:
+        return graph.blocked[wait.rank].is_transfer, not awaited.issuperset(wait.on), wait.group, wait.seq
+
+    for wait in sorted(each, key=preference):
+        for rank in awaited.intersection(wait.on):
             first.setdefault(rank, wait)
     listed = list(dict.fromkeys((wait.op, wait.seq, wait.group) for _, wait in sorted(first.items())))
     named = [f"{op} #{seq} of {_group(evidence, group)}" for op, seq, group in listed[:2]]

@@ -29,7 +29,7 @@ from diagnose.model.self_time import Covered, LineOfRanks, by_stage, covered
 from diagnose.model.view import RunView
 from telemetry.stages import Stage, StageClass, Stream
 
-AXIS_OF_STREAM = {
+_AXIS_OF_STREAM = {
     Stream.DP: "dp",
     Stream.PP_FORWARD: "pp",
     Stream.PP_BACKWARD: "pp",
@@ -37,6 +37,10 @@ AXIS_OF_STREAM = {
     Stream.CP: "cp",
     Stream.EP: "ep",
 }
+AXIS_OF_STAGE = {stage: _AXIS_OF_STREAM[stage.stream] for stage in Stage if stage.stream in _AXIS_OF_STREAM}
+"""The axis along which a communication stage moves data."""
+AXIS_OF_STAGE[Stage.EMBEDDING_GRADS_ALL_REDUCE] = "pp"  # between the ends of each pipeline
+AXES = tuple(dict.fromkeys(_AXIS_OF_STREAM.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,7 @@ class ExposedAxis:
 
 def stages_of_axis(axis: str) -> tuple[Stage, ...]:
     """The communication stages along an axis: ``dp``, ``pp``, ``tp``, ``cp`` or ``ep``."""
-    return tuple(stage for stage in Stage if AXIS_OF_STREAM.get(stage.stream) == axis)
+    return tuple(stage for stage, along in AXIS_OF_STAGE.items() if along == axis)
 
 
 def exposed_of(
@@ -71,7 +75,7 @@ def exposed_of(
         on_device: whether a device measured the compute spans.
         waiting_ns: time inside compute spans in which ranks waited for parameters (``ComputeTime.waiting_ns``).
     """
-    moving = {stage: each for stage, each in operations.items() if stage.stream in AXIS_OF_STREAM}
+    moving = {stage: each for stage, each in operations.items() if stage in AXIS_OF_STAGE}
     compute = [each for stage, each in operations.items() if stage.stage_class is StageClass.COMPUTE]
     if not moving or not compute:
         return {}
@@ -86,7 +90,7 @@ def exposed_of(
         stops &= _is_among(INNER_STAGES)[stage]
     stopped = _covered_by(begin[stops], end[stops])
     exposed = np.empty(len(begin), dtype=np.int64)
-    for axis in dict.fromkeys(AXIS_OF_STREAM.values()):
+    for axis in AXES:
         mine = np.flatnonzero(_is_among(stages_of_axis(axis))[stage])
         exposed[place[mine]] = _uncovered(begin[mine], end[mine], cover, stopped)
     dense = by_stage(exposed, moving)
@@ -99,7 +103,7 @@ def exposed_of(
 def exposed_along(view: RunView) -> dict[str, Floats]:
     """Exposed nanoseconds of each axis that the run has, [steps, ranks]. NaN if a rank has no operation along it."""
     found: dict[str, Floats] = {}
-    for axis in dict.fromkeys(AXIS_OF_STREAM.values()):
+    for axis in AXES:
         parts = [view.exposed[stage] for stage in stages_of_axis(axis) if stage in view.exposed]
         if parts:
             together = np.stack(parts)

@@ -23,7 +23,7 @@ from statistics import median
 import numpy as np
 
 from diagnose.findings import StepWindow
-from diagnose.model.exposed import AXIS_OF_STREAM
+from diagnose.model.exposed import AXIS_OF_STAGE
 from diagnose.model.operations import recorded_masks
 from diagnose.pipeline import diagnose_run
 from telemetry.stages import STAGE_BY_CODE, Stage, StageClass
@@ -88,14 +88,14 @@ def direct_exposed_s(recorded: dict[int, Records], axis: str, steps: range) -> f
         waits = {int(span["start_ns"] + span["duration_ns"]): int(span["start_ns"]) for span in _waits(spans)}
         for step in steps:
             mine = [span for span in spans if span["step"] == step]
-            moving = [span for span in mine if AXIS_OF_STREAM.get(STAGE_BY_CODE[int(span["stage"])].stream)]
+            moving = [span for span in mine if AXIS_OF_STAGE.get(STAGE_BY_CODE[int(span["stage"])])]
             blocked = [_blocked(span, waits) for span in moving]
             computes = [_interval(span) for span in mine if _is_compute(span)]
             stops = [each for each in blocked if any(begin <= each[0] and each[1] <= end for begin, end in computes)]
             along = [
                 each
                 for each, span in zip(blocked, moving, strict=True)
-                if AXIS_OF_STREAM[STAGE_BY_CODE[int(span["stage"])].stream] == axis
+                if AXIS_OF_STAGE[STAGE_BY_CODE[int(span["stage"])]] == axis
             ]
             if along:
                 totals.append(_length(_minus(_union(along), _minus(_union(computes), _union(stops)))))
@@ -111,7 +111,7 @@ def transfer_s(recorded: dict[int, Records], topology: Topology, axis: str, step
         waits = {int(span["start_ns"] + span["duration_ns"]): int(span["start_ns"]) for span in _waits(spans)}
         for span in spans[spans["step"] == step]:
             stage = STAGE_BY_CODE[int(span["stage"])]
-            if AXIS_OF_STREAM.get(stage.stream) == axis:
+            if AXIS_OF_STAGE.get(stage) == axis:
                 key = _operation(rank, stage, span, topology)
                 issued[key] = max(issued.get(key, 0), int(span["start_ns"]))
                 blocked.append((key, _blocked(span, waits)))

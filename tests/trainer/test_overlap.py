@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.model.exposed import AXIS_OF_STREAM
+from diagnose.model.exposed import AXIS_OF_STAGE
 from diagnose.pipeline import diagnose_run
 from telemetry.errors import UsageError
 from telemetry.stages import STAGE_BY_CODE, Stage
@@ -31,11 +31,11 @@ def test_overlap_along_all_axes_keeps_the_losses_and_records_its_waits(
     assert on.losses == pytest.approx(trained_on_a_grid.losses[:NUM_STEPS], abs=1e-6)
     recorded = spans_of(on.out)
     for spans in recorded.values():
-        moving = [span for span in spans if STAGE_BY_CODE[int(span["stage"])].stream in AXIS_OF_STREAM]
+        moving = [span for span in spans if STAGE_BY_CODE[int(span["stage"])] in AXIS_OF_STAGE]
         assert min(span["duration_ns"] for span in moving) >= DELAY_S * 1e9
         ends = {int(span["start_ns"] + span["duration_ns"]) for span in of_stage(spans, Stage.COMMUNICATION_WAIT)}
         waited = {STAGE_BY_CODE[int(s["stage"])] for s in moving if int(s["start_ns"] + s["duration_ns"]) in ends}
-        assert {AXIS_OF_STREAM[stage.stream] for stage in waited} == {"dp", "pp", "tp"}
+        assert {AXIS_OF_STAGE[stage] for stage in waited} == {"dp", "pp", "tp"}
     with open_spool(on.out / "spool") as reader:
         figures = diagnose_run(reader, "job", 0).exposed
     for axis, figure in figures.items():

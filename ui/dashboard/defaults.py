@@ -7,7 +7,7 @@ import numpy as np
 
 from diagnose.findings import Finding, Kind, StepWindow
 from diagnose.model.collectives import INNER_GROUP_STAGES, TP_STAGES, group_axis
-from diagnose.model.exposed import AXIS_OF_STREAM
+from diagnose.model.exposed import AXIS_OF_STAGE
 from diagnose.model.run_state import RunState
 from diagnose.pipeline import Report
 from telemetry.errors import UsageError
@@ -110,8 +110,8 @@ def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) 
 def chosen_stage(state: ViewState, facts: RunFacts) -> Stage:
     """The stage of the address. If waiting times are shown and it is no collective, the first recorded collective. If
     exposed time is shown and it is no communication, the first recorded communication."""
-    if state.metric is Metric.EXPOSED and state.stage.stream not in AXIS_OF_STREAM:
-        return next((stage for stage in facts.stages if stage.stream in AXIS_OF_STREAM), state.stage)
+    if state.metric is Metric.EXPOSED and state.stage not in AXIS_OF_STAGE:
+        return next((stage for stage in facts.stages if stage in AXIS_OF_STAGE), state.stage)
     if state.metric is not Metric.WAIT or _has_group(state.stage, facts):
         return state.stage
     return next(iter(collectives_of(facts)), state.stage)

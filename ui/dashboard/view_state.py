@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from diagnose.model.collectives import GROUP_STAGES
-from diagnose.model.exposed import AXIS_OF_STREAM
+from diagnose.model.exposed import AXIS_OF_STAGE
 from telemetry.stages import Stage
 from ui.dashboard.chart_view import PLAIN_CHARTS, ChartView
 from ui.dashboard.log_view import ALL_FINDINGS, LogView
@@ -260,7 +260,7 @@ class ViewState:
         """The view with a stage. Ratios replace waiting times if the stage is not a collective, and exposed time if it
         is not communication."""
         lacks_wait = self.metric is Metric.WAIT and stage not in GROUP_STAGES
-        lacks_exposed = self.metric is Metric.EXPOSED and stage.stream not in AXIS_OF_STREAM
+        lacks_exposed = self.metric is Metric.EXPOSED and stage not in AXIS_OF_STAGE
         return replace(self, stage=stage, metric=Metric.RATIO if lacks_wait or lacks_exposed else self.metric)
 
     def search(self) -> str:

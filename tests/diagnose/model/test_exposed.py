@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from diagnose.model.exposed import AXIS_OF_STREAM, exposed_of
+from diagnose.model.exposed import AXIS_OF_STAGE, exposed_of
 from diagnose.model.operations import ABSENT, Operations
 from telemetry.stages import Stage, StageClass
 
@@ -42,7 +42,7 @@ def by_loop(spans: Spans, axis: str) -> int:
     blocked = {
         stage: [(max(begin, waits.get(end, begin)), end) for begin, end in each]
         for stage, each in spans.items()
-        if stage.stream in AXIS_OF_STREAM
+        if stage in AXIS_OF_STAGE
     }
     computes = [span for stage, each in spans.items() if stage.stage_class is StageClass.COMPUTE for span in each]
     stops = [
@@ -51,7 +51,7 @@ def by_loop(spans: Spans, axis: str) -> int:
         for span in each
         if any(begin <= span[0] and span[1] <= end for begin, end in computes)
     ]
-    along = [span for stage, each in blocked.items() if AXIS_OF_STREAM[stage.stream] == axis for span in each]
+    along = [span for stage, each in blocked.items() if AXIS_OF_STAGE[stage] == axis for span in each]
 
     def within(at: int, intervals: list[tuple[int, int]]) -> bool:
         return any(begin <= at < end for begin, end in intervals)
@@ -76,6 +76,18 @@ def test_overlapping_operations_count_once_within_an_axis_and_axes_count_separat
     assert found[Stage.PARAMS_ALL_GATHER] == [30.0]
     assert found[Stage.GRADS_REDUCE_SCATTER] == [20.0]
     assert found[Stage.FORWARD_RECV] == [30.0]
+
+
+def test_gradients_of_a_shared_embedding_move_along_the_pipeline() -> None:
+    spans = {
+        Stage.OPTIMIZER: [(90, 100)],
+        Stage.FORWARD_RECV: [(0, 30)],
+        Stage.EMBEDDING_GRADS_ALL_REDUCE: [(20, 50)],
+        Stage.GRADS_REDUCE_SCATTER: [(10, 40)],
+    }
+    found = exposed(spans)
+    assert found[Stage.EMBEDDING_GRADS_ALL_REDUCE] == [20.0], "the receive covers the rest of it"
+    assert found[Stage.GRADS_REDUCE_SCATTER] == [30.0]
 
 
 def test_device_compute_covers_parameter_gathers_but_not_tensor_parallel_gathers() -> None:
@@ -127,5 +139,5 @@ def test_exposed_time_equals_a_plain_loop_over_nanoseconds(seed: int) -> None:
         ranks.append(spans)
     found = exposed(*ranks)
     for axis in ("dp", "pp", "tp"):
-        mine = [ns for stage, ns in found.items() if AXIS_OF_STREAM[stage.stream] == axis]
+        mine = [ns for stage, ns in found.items() if AXIS_OF_STAGE[stage] == axis]
         assert np.sum(mine, axis=0).tolist() == [by_loop(spans, axis) for spans in ranks]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from diagnose.findings import StepWindow
-from diagnose.model.exposed import AXIS_OF_STREAM, exposed_along
+from diagnose.model.exposed import AXIS_OF_STAGE, exposed_along
 from diagnose.model.load import load_view
 from diagnose.model.view import RunView
 from telemetry.stages import Stage
@@ -16,7 +16,7 @@ def exposed_ns(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> Floa
     """Exposed time along the axis of a stage, [steps, ranks]. NaN if it is not known, or has too many operations."""
     unknown = np.full((len(steps), facts.topology.world_size), np.nan)
     num_operations = facts.num_spans * len(steps) / max(1, len(facts.steps.step))
-    axis = AXIS_OF_STREAM.get(stage.stream)
+    axis = AXIS_OF_STAGE.get(stage)
     if axis is None or not 0 < num_operations <= reads.max_own_operations:
         return unknown
     run, window = facts.summary, StepWindow(first_step=int(steps[0]), last_step=int(steps[-1]))

@@ -152,16 +152,16 @@ def findings_list(
 
 
 def marks_list(report: Report, facts: RunFacts, state: ViewState) -> Component:
-    """Events of hosts that are not findings, the newest last, with links to the hosts."""
+    """Events of hosts, the newest last, with links to the hosts. They are no findings, so their cost is not in the sum
+    of the Overview."""
     run = facts.summary
     exactly = replace(state, view=View.FLEET, run=run.run_id, attempt=run.attempt, family=Family.NETWORK)
-    return html.Ul(
-        [
-            html.Li([mark_line(mark), " ", dcc.Link("host", href=replace(exactly, host=mark.host).search())])
-            for mark in report.marks[-MAX_MARKS:]
-        ],
-        className="host-marks",
-    )
+    lines = [
+        html.Li([mark_line(mark), " ", dcc.Link("host", href=replace(exactly, host=mark.host).search())])
+        for mark in report.marks[-MAX_MARKS:]
+    ]
+    heading = dmc.Text("Events of hosts. They are not part of the findings above.", size="sm", fw=600)
+    return html.Div([heading, html.Ul(lines, className="host-marks")])
 
 
 def _all_clear(report: Report) -> Component:

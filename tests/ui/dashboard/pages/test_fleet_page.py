@@ -173,10 +173,12 @@ def test_host_without_samples_shows_its_steps_and_a_note(reads: Reads) -> None:
 def test_hint_about_missing_samples_does_not_deny_a_device_with_events(reads: Reads) -> None:
     shown, link_up = selection(SHOWN, reads), HostEvent(at_ns=1, host=SICK, device="eth0", name="link-up", text="")
     scene = HostScene(first_ns=0, last_ns=1, ranks=(), series=(), events=(), marks=())
-    assert "if the host has no network card, or if" in no_samples(shown, scene)
+    assert "if the host has no network card, or if" in no_samples(shown, scene, has_others=False)
     with_event = replace(scene, events=(link_up,))
-    assert "network card" not in no_samples(shown, with_event)
-    assert "if the host has no GPU, or if" in no_samples(replace(shown, family=Family.GPU), with_event)
+    assert "network card" not in no_samples(shown, with_event, has_others=False)
+    assert "if the host has no GPU, or if" in no_samples(
+        replace(shown, family=Family.GPU), with_event, has_others=False
+    )
 
 
 def test_counter_without_change_is_drawn_until_the_newest_sample_of_the_host() -> None:

@@ -55,7 +55,7 @@ def test_rank_that_is_behind_is_shown_when_no_rank_is_selected(judged: Judged) -
     assert "nccl-connect" in words
     assert "3 ranks directly: 1, 4, 7" in words
     assert "7 in total" in words
-    assert "tp [4-5] ▶ 1 behind 40 40 41" in words
+    assert "tp [4-5] 1 operation behind 40 40 41" in words
 
 
 def test_panel_of_a_victim_shows_the_awaited_rank_and_the_data_flow(judged: Judged) -> None:

@@ -65,7 +65,7 @@ def test_the_list_of_runs_names_the_axes_of_a_mesh_and_the_time_of_the_last_data
 
 def test_hang_page_names_every_member_of_a_group_and_each_operation_once(reads: Reads) -> None:
     words = said("rank", reads, rank=7, run=STUCK)
-    assert "dp x cp [1, 3, 5, 7] ▶ 1 behind 80 80 81" in words
+    assert "dp x cp [1, 3, 5, 7] 1 operation behind 80 80 81" in words
     assert "oldest first cp-all-gather #81 of cp [5, 7], for 39 s, 4096 bytes Stack" in words
 
 

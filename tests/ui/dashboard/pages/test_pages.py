@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnose.model.exposed import AXIS_OF_STREAM, stages_of_axis
+from diagnose.model.exposed import AXIS_OF_STAGE, stages_of_axis
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
@@ -83,7 +83,7 @@ def test_the_heat_map_draws_or_explains_any_stage(reads: Reads, metric: Metric) 
         plotted = draw_chart("cells", state, reads, None)
         assert plotted is not None
         chosen = chosen_stage(state, facts)
-        of_axis = stages_of_axis(AXIS_OF_STREAM.get(chosen.stream, "")) if metric is Metric.EXPOSED else (chosen,)
+        of_axis = stages_of_axis(AXIS_OF_STAGE.get(chosen, "")) if metric is Metric.EXPOSED else (chosen,)
         assert (plotted.panel == "panel") is any(one in facts.stages for one in of_axis), stage
 
 
@@ -92,11 +92,12 @@ def test_wait_metric_is_shown_only_for_collectives_and_its_summary_refers_to_the
 ) -> None:
     state = ViewState(view=View.HEAT_MAP, run="made", metric=Metric.WAIT)
     said = text_of(state, reads, "heat-says")
-    assert "grads-reduce-scatter: the other ranks of " in said
+    assert "tp-all-gather: the other ranks of " in said
+    assert "for rank 5 (host gpu-03, dp1 pp0 tp1)" in said
     assert "see the grid" in said
-    assert control_values(state, reads)["stage"] == "grads-reduce-scatter"
-    tensor = text_of(replace(state, stage=Stage.TP_ALL_GATHER), reads, "heat-says")
-    assert "for rank 5 (host gpu-03, dp1 pp0 tp1)" in tensor
+    assert control_values(state, reads)["stage"] == "tp-all-gather"
+    replicas = text_of(replace(state, stage=Stage.GRADS_REDUCE_SCATTER), reads, "heat-says")
+    assert "grads-reduce-scatter: the other ranks of " in replicas
     assert after_controls(state, {"stage": "optimizer"}).metric is Metric.RATIO
     assert after_controls(state, {"stage": "tp-all-gather"}).metric is Metric.WAIT
 

@@ -169,7 +169,7 @@ def two_faults(store: EmbeddedStore) -> Reads:
 def test_slow_transfers_are_named_beside_the_slow_worker_and_healthy_workers_are_not(two_faults: Reads) -> None:
     state = replace(SLOW, run="two-faults")
     text = said("whatif-says", state, two_faults)
-    assert "The stage backward-pp-comm causes" in text
+    assert "Communication (backward-pp-comm) causes" in text
     assert "check the links between its ranks" in text
     assert "The slowest worker, " in text
     assert "unequal microbatches" not in text

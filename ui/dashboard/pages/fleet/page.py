@@ -215,7 +215,8 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
     title = f"{shown.host}: ranks {ranks_text(shown.ranks)}, steps {shown.steps.first} to {shown.steps.last}"
     notes = [dmc.Text(_says(shown, found, reads), size="sm", c="dimmed")]
     if not found.series:
-        notes.append(dmc.Text(no_samples(shown, found), size="sm", className="left-out"))
+        missing = no_samples(shown, found, has_others=_has_other_samples(shown, reads))
+        notes.append(dmc.Text(missing, size="sm", className="left-out"))
     return html.Div([titled(title, exactly), html.Div(notes, role="status")])
 
 
@@ -255,12 +256,18 @@ def _says(shown: HostSelection, found: HostScene, reads: Reads) -> str:
     return f"All times are from the clock of {shown.host}. {capitalized(', '.join(parts))}."
 
 
-def no_samples(shown: HostSelection, found: HostScene) -> str:
-    none = "" if _has_devices(shown.family, found.events) else f"the host has no {DEVICES[shown.family]}, or if "
-    return (
-        f"{shown.host} has no {FAMILY_TEXT[shown.family]} samples in these steps. Choose other samples or steps. "
-        f"There are none if {none}its agent was started with --sample 0."
-    )
+def no_samples(shown: HostSelection, found: HostScene, *, has_others: bool) -> str:
+    """``has_others``: whether the agent of the host sent other samples in these steps."""
+    reasons = [] if _has_devices(shown.family, found.events) else [f"the host has no {DEVICES[shown.family]}"]
+    reasons += [] if has_others else ["its agent was started with --sample 0"]
+    why = f" There are none if {', or if '.join(reasons)}." if reasons else ""
+    none = f"{shown.host} has no {FAMILY_TEXT[shown.family]} samples in these steps."
+    return f"{none} Choose other samples or steps.{why}"
+
+
+def _has_other_samples(shown: HostSelection, reads: Reads) -> bool:
+    others = (replace(shown, family=family) for family in Family if family is not shown.family)
+    return any(scene_of(each, reads).series for each in others)
 
 
 def _has_devices(family: Family, events: Sequence[HostEvent]) -> bool:

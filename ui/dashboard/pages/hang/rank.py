@@ -36,7 +36,7 @@ def rank_details(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewSt
         place,
         _log(known.log),
         *relations,
-        _groups(evidence, known),
+        _groups(evidence, known, is_initiating=rank in verdict.initiating),
         _pending(evidence, known.pending),
         _stack(known.stack),
         _timeline_link(rank, facts, state),
@@ -107,28 +107,29 @@ def _pipeline(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState
     )
 
 
-def _groups(evidence: HangEvidence, known: RankEvidence) -> Component | None:
+def _groups(evidence: HangEvidence, known: RankEvidence, *, is_initiating: bool) -> Component | None:
     """The progress of the rank in each of its groups, and that of the furthest member."""
     if not known.fronts:
         return None
     head = html.Tr([html.Th(name) for name in ("group", "entered", "ended", "furthest")])
-    rows = [_group_row(evidence, known, index) for index in sorted(known.fronts)[:MAX_GROUPS]]
+    listed = sorted(known.fronts)[:MAX_GROUPS]
+    rows = [_group_row(evidence, known, index, is_initiating=is_initiating) for index in listed]
     table = html.Table([html.Thead(head), html.Tbody(rows)], className="shares groups")
-    left = len(known.fronts) - MAX_GROUPS
+    left = len(known.fronts) - len(listed)
     return part(
         "Groups", html.Div([table, *([dmc.Text(f"{count(left, 'more group')}", size="xs")] if left > 0 else [])])
     )
 
 
-def _group_row(evidence: HangEvidence, known: RankEvidence, index: int) -> Component:
+def _group_row(evidence: HangEvidence, known: RankEvidence, index: int, *, is_initiating: bool) -> Component:
     front = known.fronts[index]
     members = evidence.groups[index].members if index < len(evidence.groups) else ()
     others = (evidence.ranks[member].fronts.get(index) for member in members if member in evidence.ranks)
     furthest = max((other.entered for other in others if other is not None), default=front.entered)
     behind = furthest - front.entered
-    name = [group_text(evidence, index), *([html.Div(f"▶ {behind:,} behind")] if behind > 0 else [])]
+    name = [group_text(evidence, index), *([html.Div(f"{count(behind, 'operation')} behind")] if behind > 0 else [])]
     cells = [name, f"{front.entered:,}", f"{front.completed:,}", f"{furthest:,}"]
-    return html.Tr([html.Td(cell) for cell in cells], className="suspect" if behind > 0 else "")
+    return html.Tr([html.Td(cell) for cell in cells], className="suspect" if behind > 0 and is_initiating else "")
 
 
 def _pending(evidence: HangEvidence, pending: tuple[Pending, ...]) -> Component | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnose.model.collectives import GROUP_STAGES
+from diagnose.model.collectives import GROUP_STAGES, group_axis
 from diagnose.model.peers import medians
 from telemetry.stages import Stage
 from ui.dashboard.data import Reads
@@ -34,13 +34,15 @@ class Picture:
 
 def drawn_stage(state: ViewState, reads: Reads) -> Stage:
     """The stage of the address if it fits the metric. Otherwise the first stage that fits. For waiting times, a
-    collective that does not run during compute is preferred."""
+    collective that does not run during compute is preferred, and the smaller groups inside a replica, because their
+    waiting points at fewer ranks."""
     facts = reads.facts(state)
     chosen = chosen_stage(state, facts)
     if state.metric is not Metric.WAIT or chosen is state.stage:
         return chosen
     newest = int(facts.steps.step[-1])
-    waits = (stage for stage in collectives_of(facts) if not runs_inside_compute(reads, facts, stage, newest))
+    inner_first = sorted(collectives_of(facts), key=lambda stage: group_axis(stage) == "dp")
+    waits = (stage for stage in inner_first if not runs_inside_compute(reads, facts, stage, newest))
     return next(waits, chosen)
 
 

@@ -8,7 +8,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from diagnose.model.compute_time import WORK_STAGES
-from diagnose.model.exposed import AXIS_OF_STREAM
+from diagnose.model.exposed import AXIS_OF_STAGE
 from telemetry.stages import Stage, StageClass
 from ui.dashboard.data import Reads
 from ui.dashboard.data.stage_times import PROCESSOR, WALL
@@ -88,7 +88,7 @@ def _note(times: StageTimes, state: ViewState, facts: RunFacts, reads: Reads) ->
         case Metric.WAIT:
             return WAIT_NOTE + INNER_NOTE * (sum(degree > 1 for _, degree in facts.topology.mesh) > 1)
         case Metric.EXPOSED:
-            return EXPOSED_NOTE.format(axis=axes_text(AXIS_OF_STREAM[times.stage.stream], facts.topology))
+            return EXPOSED_NOTE.format(axis=axes_text(AXIS_OF_STAGE[times.stage], facts.topology))
     if is_during_compute(state, reads):
         return during_compute(times.stage)
     if state.clock is Clock.OWN and times.basis == WALL and times.stage.stage_class is StageClass.COMPUTE:

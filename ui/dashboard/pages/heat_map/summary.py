@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from diagnose.model.exposed import AXIS_OF_STREAM
+from diagnose.model.exposed import AXIS_OF_STAGE
 from diagnose.model.peers import medians
 from telemetry.stages import StageClass
 from telemetry.topology import Topology
@@ -151,7 +151,7 @@ def _who_is_exposed(times: StageTimes, facts: RunFacts) -> str:
     """The ranks with most and least exposed communication."""
     share = medians(values(times, Metric.EXPOSED), axis=0)
     most, least = int(np.nanargmax(share)), int(np.nanargmin(share))
-    axis, on_rank = axes_text(AXIS_OF_STREAM[times.stage.stream], facts.topology), facts.describe(most)
+    axis, on_rank = axes_text(AXIS_OF_STAGE[times.stage], facts.topology), facts.describe(most)
     return (
         f"{axis}: most exposed communication on {on_rank}, {share[most]:.1f}% of the step; least on rank {least}, "
         f"{share[least]:.1f}%"

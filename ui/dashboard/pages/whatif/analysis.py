@@ -150,7 +150,7 @@ def _slow_links(figures: WhatIf) -> str:
     share = (figures.by_stage[worst] - 1) / (figures.slowdown - 1) if worst else 0.0
     if share < LARGE_PART:
         return ""
-    return f" The stage {worst} causes {min(share, 1.0):.0%} of it: check the links between its ranks."
+    return f" Communication ({worst}) causes {min(share, 1.0):.0%} of it: check the links between its ranks."
 
 
 def link_losses(found: Conclusion, figures: WhatIf) -> str:
