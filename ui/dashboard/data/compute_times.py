@@ -31,15 +31,16 @@ def compute_times(
     """
     if not len(steps):
         return None
-    run, needed = facts.summary, _needed_ranks(reads, facts, int(steps[-1]), ranks)
+    run = facts.summary
+    examined = reads.reports.newest_work(run)
+    if examined is not None and examined.has(steps):
+        columns = slice(None) if ranks is None else np.array(ranks, dtype=np.int64)
+        return _chosen(examined.work, np.searchsorted(examined.steps, steps), columns)
+    needed = _needed_ranks(reads, facts, int(steps[-1]), ranks)
     share = 1.0 if needed is None else len(needed) / facts.topology.world_size
     num_operations = facts.num_spans * len(steps) / max(1, len(facts.steps.step)) * share
     if not 0 < num_operations <= reads.max_own_operations:
         return None
-    newest = reads.reports.newest_view(run)
-    if newest is not None and np.isin(steps, newest.steps).all():
-        columns = slice(None) if ranks is None else np.array(ranks, dtype=np.int64)
-        return _chosen(newest.work, np.searchsorted(newest.steps, steps), columns)
     window = StepWindow(first_step=int(steps[0]), last_step=int(steps[-1]))
 
     def load(reader: Reader) -> dict[Stage, Work]:

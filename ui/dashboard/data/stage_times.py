@@ -1,8 +1,10 @@
 """The time of each rank in a stage, step by step, and its ratio to the peers.
 
-ranks x steps <= max_cells   each step: sums of the store, or the compute time of the detectors if that takes at most
-                             max_own_operations
-              more           the mean of each rank over all steps, and a picture that the store has pooled: HeatCells
+ranks x steps <= max_cells   each step: sums of the store, or the compute time of the detectors if they have examined
+                             the steps, or if that takes at most max_own_operations
+              more           compute time: the same, if the detectors have examined the steps
+                             otherwise the mean of each rank over all steps, and a picture that the store has pooled:
+                             HeatCells
 """
 
 from typing import Literal
@@ -46,9 +48,10 @@ def stage_times(
     if metric is Metric.EXPOSED:
         return _exposed(reads, facts, stage, shown)
     among = compared(reads, facts, stage, metric, shown)
-    if _is_large(facts, shown, reads):
+    is_examined = clock is Clock.OWN and _is_examined(reads, facts, stage, shown)
+    if len(shown) * facts.topology.world_size > reads.max_cells and not is_examined:
         return _means(reads, facts, stage, clock, shown, among)
-    key = ("stage-times", stage, clock, steps, among)
+    key = ("stage-times", stage, clock, steps, among, is_examined)
     return reads.cached(facts.summary, key, lambda: _by_step(reads, facts, stage, clock, shown, among))
 
 
@@ -58,7 +61,7 @@ def pooled_times(
     """The cells of the heat map, rank by step, pooled. ``times``: the result of :func:`stage_times` for the same range.
     ``rows``: the ranks of the rows from the top, at least one. If None, all ranks in order."""
     shown, everyone = stored_steps(facts, steps), np.arange(facts.topology.world_size)
-    if metric is Metric.EXPOSED or not _is_large(facts, shown, reads):
+    if len(times.ns) == len(shown):
         return pooled(times, metric, rows)
     ranks = everyone if rows is None else rows
     order = () if np.array_equal(ranks, everyone) else tuple(ranks.tolist())
@@ -77,8 +80,10 @@ def stored_steps(facts: RunFacts, steps: StepRange) -> Ints:
     return facts.steps.step[(facts.steps.step >= steps.first) & (facts.steps.step <= steps.last)]
 
 
-def _is_large(facts: RunFacts, steps: Ints, reads: Reads) -> bool:
-    return len(steps) * facts.topology.world_size > reads.max_cells
+def _is_examined(reads: Reads, facts: RunFacts, stage: Stage, steps: Ints) -> bool:
+    """Whether the compute time of a stage in these steps is known from the newest report."""
+    examined = reads.reports.newest_work(facts.summary) if stage in WORK_STAGES else None
+    return examined is not None and stage in examined.work and examined.has(steps)
 
 
 def _means(reads: Reads, facts: RunFacts, stage: Stage, clock: Clock, steps: Ints, among: Compared) -> StageTimes:

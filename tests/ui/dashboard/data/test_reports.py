@@ -3,11 +3,14 @@
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from diagnose.pipeline import Report
+from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Query, StoreReader
 from tests.deadline import until
@@ -17,6 +20,7 @@ from ui.dashboard.data import Reads
 from ui.dashboard.data.asking import StoreQueries
 from ui.dashboard.data.reports import NewestAnswers, Reports
 from ui.dashboard.data.settings import ReadSettings
+from ui.dashboard.pages.heat_map.picture import picture_of
 from ui.dashboard.records import RunSummary
 from ui.dashboard.serving.drawing import draw_canvas, draw_chart, draw_region, mark_canvas
 from ui.dashboard.serving.live import freshness
@@ -99,6 +103,24 @@ def test_page_is_redrawn_after_the_detectors_report_without_sending_the_cells_ag
     assert again is not None
     assert len(again.figure.layout.shapes) == 1
     assert mark_canvas("timeline", TIMELINE, held) == [5]
+
+
+@pytest.mark.parametrize("most", [{"max_own_operations": 100}, {"max_cells": 80}])
+def test_heat_map_of_a_large_run_shows_compute_time_once_the_detectors_report(
+    store: EmbeddedStore, most: dict[str, Any]
+) -> None:
+    without_cpu = SyntheticRun(run_id="walls", slow={5: 1.4}, with_cpu=False)
+    without_cpu.introduce(store)
+    without_cpu.advance(store, 40)
+    reads = Reads(StoreReader(store), settings=ReadSettings(rank_steps_at_once=NOTHING_IS_SMALL, **most))
+    state = replace(HEAT_MAP, run="walls", stage=Stage.FORWARD_COMPUTE)
+    before = text_of("heat-says", state, reads)
+    assert "the tensor group of ranks 4-5" in before
+    until(lambda: reads.reports.of(reads.newest(state)) is not None, what="the report")
+    assert "the slowest is rank 5 " in text_of("heat-says", state, reads)
+    picture = picture_of(state, reads)
+    assert picture is not None
+    assert np.nanmedian(picture.cells.ratio, axis=0).argmax() == 5
 
 
 def test_newest_answer_is_kept_for_its_period_although_new_data_arrived() -> None:

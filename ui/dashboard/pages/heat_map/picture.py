@@ -97,7 +97,8 @@ def picture_of(state: ViewState, reads: Reads) -> Picture | None:
         return None
     marked = suspects(reads.reports.of(facts.summary))
     steps = chosen_steps(state, facts)
-    key = ("heat-map", times.stage, state.clock, state.metric, steps, state.only, state.sort, state.top, marked)
+    drawn = state.clock, state.metric, steps, state.only, state.sort, state.top
+    key = ("heat-map", times.stage, times.basis, marked, *drawn)
 
     def draw() -> Picture:
         value, beside = (medians(values(times, metric), axis=0) for metric in (state.metric, BESIDE[state.metric]))
