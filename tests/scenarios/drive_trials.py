@@ -6,12 +6,14 @@ Each trial is a real job of two nodes and two spares, with a collector, a watche
 of steps the fault happens. A trial is right if the job ends with status 0, has the losses of an undisturbed training
 bit by bit, blocks no healthy node, and leaves no process. Seconds are measured by the clock of the trial, from the
 fault to the first step that was never done before. Exit status 1 if a trial was not right. Nodes of trials with links
-are network namespaces, without a collector (``link_trials.py``).
+are network namespaces, without a collector (``link_trials.py``). 100 trials take about two hours on two cores. With
+``--out``, an interrupted call continues after its last trial.
 """
 
 import argparse
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -200,11 +202,24 @@ def job_of(kind: str, out: Path) -> AbstractContextManager[DrivenJob]:
     return driven_job(out, *NODES, "--steps", str(NUM_STEPS), *INJECTED.get(kind, ()))
 
 
+def outcome_of(number: int, kind: str, seed: int, folder: Path, undisturbed: dict[int, set[float]]) -> Outcome:
+    """The outcome of a trial, which ran now or in an earlier call with the same folder."""
+    kept = folder / f"trial-{number}-seed-{seed}.json"
+    if kept.exists():
+        outcome = Outcome(**json.loads(kept.read_text()))
+        if outcome.kind == kind:
+            return outcome
+    outcome = run_trial(number, kind, seed, folder, undisturbed)
+    kept.write_text(json.dumps(asdict(outcome)))
+    return outcome
+
+
 def run_trial(number: int, kind: str, seed: int, folder: Path, undisturbed: dict[int, set[float]]) -> Outcome:
     """One trial."""
     chance = random.Random(f"{seed} {number}")
     outcome = Outcome(number=number, kind=kind)
     out = folder / f"trial-{number}"
+    shutil.rmtree(out, ignore_errors=True)  # an interrupted trial
     disk = small_disk(out / "checkpoints") if kind == NO_ROOM else nullcontext()
     with disk, job_of(kind, out) as job, StepClock(out) as clock:
         try:
@@ -262,8 +277,11 @@ def undisturbed_losses(out: Path, num_steps: int) -> dict[int, set[float]]:
     """Losses of the same training without a fault. They do not depend on the number of steps."""
     if out.exists():  # an earlier call with the same --out
         return DrivenJob(out, ()).losses()
-    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(num_steps), "--out", str(out), "--no-telemetry"]
-    subprocess.run(command, check=True, timeout=LONGEST_S, capture_output=True)
+    unfinished = out.with_name(f"{out.name}-unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    command = [*COMMAND[:-1], "train", *TINY[:-2], "--steps", str(num_steps), "--out", str(unfinished)]
+    subprocess.run([*command, "--no-telemetry"], check=True, timeout=LONGEST_S, capture_output=True)
+    unfinished.rename(out)
     return DrivenJob(out, ()).losses()
 
 
@@ -307,7 +325,7 @@ def main() -> int:
         for number in range(given.count):
             kind = kinds[number % len(kinds)]
             losses = {step: undisturbed[step] for step in range(steps_of(kind))}
-            outcome = run_trial(number, kind, given.seed, folder, losses)
+            outcome = outcome_of(number, kind, given.seed, folder, losses)
             outcomes.append(outcome)
             seconds = "no new step" if outcome.seconds is None else f"{outcome.seconds:.1f} s"
             words = f"{number} {outcome.kind}: {seconds}: {'; '.join(outcome.problems) or 'right'}"
