@@ -121,7 +121,7 @@ def _compared(request: ComparisonRequest, reads: Reads) -> Comparison:
     sides = []
     for name in (request.a, request.b):
         run = reads.newest(ViewState(run=name.run_id, attempt=name.attempt))
-        sides.append(load_side(reads.reader_of(run), name, max_operations=reads.max_operations // 2))
+        sides.append(load_side(reads.reader_of(run), name))
     return compare_sides(*sides)
 
 

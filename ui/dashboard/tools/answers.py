@@ -124,9 +124,7 @@ def report_goodput(asked: GoodputParameters, reads: Reads, reader: Reader) -> di
 
 def compare_runs(asked: CompareParameters, reads: Reads, reader: Reader) -> dict[str, Any]:
     """The same as ``rankscope compare --json``, with the first ``limit`` ranks."""
-    sides = [
-        load_side(reader, parse_side(name), max_operations=reads.max_operations // 2) for name in (asked.a, asked.b)
-    ]
+    sides = [load_side(reader, parse_side(name)) for name in (asked.a, asked.b)]
     found = comparison_object(compare_sides(*sides, least_change=asked.least_change / 100))
     ranks = found["ranks"]
     return {**found, "num_ranks": len(ranks), "ranks": ranks[: asked.limit]}
