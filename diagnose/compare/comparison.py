@@ -56,7 +56,7 @@ LEAST_SHARE = 2e-5
 
 CONFIRMED = (
     "the change of the step time alone is too small for a verdict. The verdict follows from a stage or a rank, and the "
-    "95% interval of the step time confirms it"
+    "95% interval of the typical step time confirms it"
 )
 Key = tuple[str, Stage]
 """Role and stage."""

@@ -110,7 +110,7 @@ def headline(found: Comparison) -> str:
 
 def _by(step: StepChange, typical: StepChange, verdict: Verdict) -> str:
     """``4.9% slower than A: a step takes 1.309 s instead of 1.248 s (95% interval: 3.8% to 6.1%)``."""
-    shown = step if step.change.verdict is verdict or typical.change.verdict is not verdict else typical
+    shown = step if step.change.verdict is verdict else typical  # which at least confirms the verdict
     name = "a step" if shown is step else "a typical step"
     return (
         f"{abs(shown.change.ratio - 1):.1%} {verdict} than A. {name.capitalize()} takes {shown.b_s:.3f} s instead of "

@@ -88,6 +88,17 @@ def test_slow_rank_is_named_with_its_hosts_on_both_sides_and_its_victims_are_not
     assert (back.verdict, back.exit_status, named(back)) == (Verdict.FASTER, 0, [(5, "faster")])
 
 
+def test_headline_has_the_step_time_that_confirms_the_slow_rank_although_a_few_steps_of_a_are_long() -> None:
+    a = run(1)
+    step_ns = a.step_ns.copy()
+    step_ns[[25, 40]] *= 8
+    found = compared(run(4, "slow:rank=5,factor=1.06"), replace(a, step_ns=step_ns))
+    assert found.step is not None
+    assert found.step.change.ratio < 1
+    assert comparison_headline(found).startswith("B is 1.7% slower than A. A typical step takes 0.735 s instead of 0.722")
+    assert any("typical step time confirms it" in note for note in found.notes)
+
+
 def test_a_slow_host_and_a_longer_stage_are_named_together() -> None:
     found = compared(run(5, "slow:host=gpu-003,factor=1.15", "duration:stage=optimizer,factor=1.06"))
     assert sorted(named(found)) == [(6, "slower"), (7, "slower")]
