@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from telemetry.profiles import SUPPORTED
 from telemetry.stages import Stage
@@ -34,11 +35,12 @@ ACTIVATION_BYTES = 2 * 1024 * 256 * 4
 
 Row = dict[str, Any]
 
-UNRECORDED = ("run_id", "attempt", "device", "host")
-"""Attributes of a run that spans and samples do not depend on."""
-MAX_TRAINED = 32
-_TRAINED: dict[bytes, tuple[dict[str, pa.Table], bytes]] = {}
-"""State of a run and the steps to train -> their records, and the state after them. The least recently used first."""
+UNRECORDED = ("run_id", "attempt", "device", "host", "_late")
+"""Attributes of a run that the records of its next steps do not depend on."""
+BLOCK_STEPS, MAX_BLOCKS = 10, 256
+_BLOCKS: dict[bytes, tuple[pa.Table, pa.Table, bytes]] = {}
+"""State of a run and the number of steps to train -> their spans and samples, and the state after them. The least
+recently used first."""
 
 
 @dataclass(kw_only=True)
@@ -62,8 +64,9 @@ class SyntheticRun:
         self._clock_ns = dict.fromkeys(range(self.topology.world_size), self.started_ns + 500 * MS)
         self._seq = dict.fromkeys(range(self.topology.world_size), 0)
         self._op_seq: dict[tuple[int, int], int] = {}
-        self._spans: list[Row] = []
+        self._spans: list[tuple[int | None, ...]] = []
         self._samples: list[Row] = []
+        self._late = TABLES["spans"].empty_table()
         self._next_step = 0
 
     @property
@@ -88,39 +91,49 @@ class SyntheticRun:
 
     def advance(self, store: Store, num_steps: int, *, late: Collection[int] = ()) -> None:
         """Train more steps and store their records. The next call stores the spans of the ``late`` ranks."""
-        for table, rows in self._train(num_steps, late).items():
-            self._insert(store, table, rows)
+        blocks = [self._train(min(BLOCK_STEPS, num_steps - first)) for first in range(0, num_steps, BLOCK_STEPS)]
+        spans = pa.concat_tables([self._late, *(spans for spans, _ in blocks)])
+        is_late = pc.is_in(spans["rank"], pa.array([*late], pa.uint32()))
+        self._late = spans.filter(is_late)
+        self._insert(store, "spans", spans.filter(pc.invert(is_late)).combine_chunks())
+        samples = pa.concat_tables([TABLES["samples"].empty_table(), *(samples for _, samples in blocks)])
+        self._insert(store, "samples", samples.combine_chunks())
 
-    def _train(self, num_steps: int, late: Collection[int]) -> dict[str, pa.Table]:
-        """The records of more steps. A process makes them only once for all runs in the same state."""
-        before = pickle.dumps((self._state(), num_steps, sorted(late)))
-        if before not in _TRAINED:
-            if len(_TRAINED) == MAX_TRAINED:
-                del _TRAINED[next(iter(_TRAINED))]
-            _TRAINED[before] = self._make_records(num_steps, late), pickle.dumps(self._state())
-        tables, after = _TRAINED[before] = _TRAINED.pop(before)
+    def _train(self, num_steps: int) -> tuple[pa.Table, pa.Table]:
+        """Spans and samples of the next steps. A process makes them only once for all runs in the same state."""
+        before = pickle.dumps((self._state(), num_steps))
+        if before not in _BLOCKS:
+            if len(_BLOCKS) == MAX_BLOCKS:
+                del _BLOCKS[next(iter(_BLOCKS))]
+            _BLOCKS[before] = *self._make_records(num_steps), pickle.dumps(self._state())
+        spans, samples, after = _BLOCKS[before] = _BLOCKS.pop(before)
         vars(self).update(pickle.loads(after))
-        return tables
+        return spans, samples
 
     def _state(self) -> dict[str, Any]:
         """What records depend on."""
         return {name: value for name, value in vars(self).items() if name not in UNRECORDED}
 
-    def _make_records(self, num_steps: int, late: Collection[int]) -> dict[str, pa.Table]:
+    def _make_records(self, num_steps: int) -> tuple[pa.Table, pa.Table]:
         for step in range(self._next_step, self._next_step + num_steps):
             self._step(step)
         self._next_step += num_steps
-        rows = {"spans": [span for span in self._spans if span["rank"] not in late], "samples": self._samples}
-        self._spans, self._samples = [span for span in self._spans if span["rank"] in late], []
-        return {table: pa.Table.from_pylist(of_table, schema=TABLES[table]) for table, of_table in rows.items()}
+        samples, self._samples = pa.Table.from_pylist(self._samples, schema=TABLES["samples"]), []
+        return self._take_spans(), samples
+
+    def _take_spans(self) -> pa.Table:
+        columns = zip(zip(*self._spans, strict=True), TABLES["spans"], strict=True)
+        self._spans = []
+        return pa.table([pa.array(values, field.type) for values, field in columns], schema=TABLES["spans"])
 
     def advance_into_a_step(self, store: Store, part_ns: int) -> int:
         """Train for ``part_ns`` of the next step, store the spans that have ended by then, and return the time."""
         stopped_ns = self.now_ns + part_ns
         self._step(self._next_step)
-        done = [span for span in self._spans if span["start_ns"] + span["duration_ns"] <= stopped_ns]
-        self._insert(store, "spans", [span for span in done if span["stage"] != int(Stage.STEP)])
-        self._spans, self._samples = [], []
+        spans, self._samples = self._take_spans(), []
+        has_ended = pc.less_equal(pc.add(spans["start_ns"], spans["duration_ns"]), stopped_ns)
+        is_part = pc.not_equal(spans["stage"], int(Stage.STEP))
+        self._insert(store, "spans", spans.filter(pc.and_(has_ended, is_part)))
         self._clock_ns = dict.fromkeys(self._clock_ns, stopped_ns)
         return stopped_ns
 
@@ -267,11 +280,10 @@ class SyntheticRun:
         return int(own_ns * self.slow.get(rank, 1.0) * np.exp(self._random.normal(0, self.jitter)))
 
     def _record(self, rank: int, stage: Stage, step: int, start_ns: int, duration_ns: int, **more: int) -> None:
-        fields = {"microbatch": -1, "chunk": -1, "peer": -1, "op_seq": 0, "cpu_ns": -1, "issue_ns": 0, "size_bytes": 0}
-        times = {"start_ns": start_ns, "duration_ns": duration_ns}
-        name = {"rank": rank, "seq": self._take_seq(rank), "stage": int(stage), "stream": int(stage.stream)}
-        row = name | {"step": step} | fields | times | more
-        self._spans.append(row if self.with_cpu else row | {"cpu_ns": -1})
+        number, cpu_ns = self._take_seq(rank), more.get("cpu_ns", -1) if self.with_cpu else -1
+        place = rank, number, int(stage), int(stage.stream), step, more.get("microbatch", -1), -1, more.get("peer", -1)
+        times = more.get("op_seq", 0), start_ns, duration_ns, cpu_ns, 0, more.get("size_bytes", 0), None
+        self._spans.append(place + times)
 
     def _take_seq(self, rank: int) -> int:
         self._seq[rank] += 1
