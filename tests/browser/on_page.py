@@ -16,13 +16,15 @@ STILL_TO_COME = ", ".join(
 
 DEADLINE_MS = 90_000
 """Eight ranks may be training on the same two cores meanwhile."""
+CHECK_MS = 50
+"""Time between two checks whether a page is drawn. By default, Playwright checks at each frame, which takes time."""
 
 
 def figure(page: Page, name: str) -> Locator:
     """A figure, once plotly has drawn it."""
     selector = FIGURE.format(name=name)
     drawn = "selector => document.querySelector(selector)?.calcdata?.length > 0"
-    page.wait_for_function(drawn, arg=selector, timeout=DEADLINE_MS)
+    page.wait_for_function(drawn, arg=selector, timeout=DEADLINE_MS, polling=CHECK_MS)
     return page.locator(selector)
 
 
@@ -37,6 +39,7 @@ def wait_for_points(page: Page, name: str, number: int) -> None:
         "([selector, number]) => document.querySelector(selector)?._fullData?.[0]?.x.length === number",
         arg=[FIGURE.format(name=name), number],
         timeout=DEADLINE_MS,
+        polling=CHECK_MS,
     )
 
 
@@ -81,7 +84,7 @@ def timeline(page: Page) -> Locator:
     ui/dashboard/assets/timeline/hook.js defines its ``timeline``.
     """
     drawn = "() => document.querySelector('.span-timeline')?.dataset.drawn"
-    page.wait_for_function(drawn, timeout=DEADLINE_MS)
+    page.wait_for_function(drawn, timeout=DEADLINE_MS, polling=CHECK_MS)
     return page.locator(".span-timeline")
 
 

@@ -73,18 +73,17 @@ def point_at(page: Page, stage: str, rank: int = 5, number: int = 0) -> None:
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
 
 
-def test_mouse_wheel_zooms_at_the_pointer_and_the_link_restores_the_zoom(page: Page, address: str) -> None:
-    opened(page, address)
-    whole, before = length(page), box_of(page, "forward-compute", number=2)
-    point_at(page, "forward-compute", number=2)
-    page.mouse.wheel(0, -500)
-    page.wait_for_url("**zoom=**")
-    after = box_of(page, "forward-compute", number=2)
-    assert length(page) < whole / 2
+def test_mouse_wheel_zooms_at_the_pointer_and_the_link_restores_the_zoom(at_step: Page) -> None:
+    whole, before = length(at_step), box_of(at_step, "forward-compute", number=2)
+    point_at(at_step, "forward-compute", number=2)
+    at_step.mouse.wheel(0, -500)
+    at_step.wait_for_url("**zoom=**")
+    after = box_of(at_step, "forward-compute", number=2)
+    assert length(at_step) < whole / 2
     assert after["x"] + after["width"] / 2 == pytest.approx(before["x"] + before["width"] / 2, abs=3)
-    with page_of_another(page) as other:
-        opened(other, page.url, "")
-        assert window(other) == pytest.approx(window(page), abs=1)
+    with page_of_another(at_step) as other:
+        opened(other, at_step.url, "")
+        assert window(other) == pytest.approx(window(at_step), abs=1)
 
 
 @pytest.mark.long
