@@ -4,6 +4,7 @@ The chosen rank, its groups, and arrows from rank to rank are drawn over the cel
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -144,11 +145,17 @@ def hover_texts(topology: Topology, cells: GridColours, hosts: Sequence[str]) ->
     """The text below the rank number when the pointer is on a rank; by rank. A single line keeps it short."""
     return np.array(
         [
-            f"{plain(host or 'host unknown')}, {topology.describe(rank)}; {text}"
-            for rank, (host, text) in enumerate(zip(hosts, cells.hover, strict=True))
+            f"{plain(host or 'host unknown')}, {place}; {text}"
+            for host, place, text in zip(hosts, _places(topology), cells.hover, strict=True)
         ],
         dtype=object,
     )
+
+
+@lru_cache(maxsize=4)
+def _places(topology: Topology) -> tuple[str, ...]:
+    """The coordinates of each rank in words. They take most of the time of the texts of a large grid."""
+    return tuple(map(topology.describe, range(topology.world_size)))
 
 
 def _colouring(cells: GridColours | None) -> dict[str, Any]:
