@@ -69,6 +69,7 @@ def test_dashboard_of_a_real_training_names_the_slow_rank_and_shows_its_span(pag
 
 
 @pytest.mark.browser
+@pytest.mark.long
 def test_the_heat_map_of_a_real_training_marks_the_suspect(
     page: Page, dashboard: str, demo_of_a_slow_rank: Demo
 ) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,14 @@ def understood(*, told: dict[str, str], files: tuple[Path, ...] = (COMPOSE,)) ->
     return found
 
 
+@cache
+def closed() -> dict[str, dict[str, Any]]:
+    """The services without open.yml."""
+    return understood(told=SECRETS)
+
+
 def test_compose_accepts_the_file_and_fills_in_the_secrets() -> None:
-    found = understood(told=SECRETS)
+    found = closed()
     assert found.keys() == services().keys()
     assert found["collector"]["environment"]["RANKSCOPE_WRITE_TOKEN"] == SECRETS["RANKSCOPE_WRITE_TOKEN"]
     assert found["clickhouse"]["environment"]["READER_PASSWORD"] == SECRETS["CLICKHOUSE_READER_PASSWORD"]
@@ -65,12 +72,10 @@ def test_compose_fails_and_names_the_secret_when_one_is_missing(name: str) -> No
 
 
 def test_open_yml_adds_one_address_and_changes_only_the_services_that_it_lists() -> None:
-    closed = understood(told=SECRETS)
     opened = understood(told=SECRETS | ADDRESS, files=(COMPOSE, OPEN))
-    assert {name for name in closed if closed[name] != opened[name]} == services(OPEN).keys()
-    addresses = {str(port) for port in opened["collector"]["ports"]} - {
-        str(port) for port in closed["collector"]["ports"]
-    }
+    assert {name for name, service in closed().items() if service != opened[name]} == services(OPEN).keys()
+    ports = [{str(port) for port in found["collector"]["ports"]} for found in (opened, closed())]
+    addresses = ports[0] - ports[1]
     assert len(addresses) == 1
     assert ADDRESS["RANKSCOPE_ADDRESS"] in addresses.pop()
     assert opened["collector"]["healthcheck"]["test"][-1].count("https://") == 1

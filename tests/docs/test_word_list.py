@@ -15,7 +15,8 @@ LISTED = [
     for line in (ROOT / "tests" / "docs" / "word_list.txt").read_text().splitlines()
     if " -> " in line and not line.startswith("#")
 ]
-ANY_LISTED = re.compile("|".join(rf"\b(?:{word})\b" for word, _ in LISTED), re.IGNORECASE)
+ANY_LISTED = re.compile(rf"\b(?:{'|'.join(f'(?:{word})' for word, _ in LISTED)})\b")
+"""For text in lower case. A search that ignores case takes several times as long."""
 JOINTS = re.compile(r"""["']\s*\w*["']""")
 """Between two parts of a string."""
 SPARED = ("CHANGELOG",)
@@ -37,7 +38,7 @@ def test_the_help_of_a_command_has_no_listed_word(name: str) -> None:
 def test_the_messages_of_a_package_have_no_listed_word(package: str) -> None:
     for path in sorted((ROOT / package).rglob("*.py")):
         source = path.read_text()
-        if ANY_LISTED.search(JOINTS.sub("", source)):  # parsing all files takes much longer
+        if ANY_LISTED.search(JOINTS.sub("", source).lower()):  # parsing all files takes much longer
             assert not list(found("\n".join(messages_in(source)))), path
 
 
@@ -49,7 +50,7 @@ def test_the_files_of_a_deployment_have_no_listed_word() -> None:
 
 def found(text: str) -> Iterator[str]:
     """``told: write reported`` for each listed word, with the line that has it."""
-    for line in filter(ANY_LISTED.search, text.splitlines()):
+    for line in (line for line in text.splitlines() if ANY_LISTED.search(line.lower())):
         for word, instead in LISTED:
             if re.search(rf"\b(?:{word})\b", line, re.IGNORECASE):
                 yield f"{word}: write {instead}: {line.strip()}"

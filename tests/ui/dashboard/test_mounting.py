@@ -18,8 +18,8 @@ from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.app import FOLDER, mount_dashboard
 
 
-@pytest.fixture
-def server(store: EmbeddedStore) -> FastAPI:
+def made_server(store: EmbeddedStore) -> FastAPI:
+    """A server with a route of its own and the dashboard."""
     server = FastAPI()
 
     @server.get("/healthz")
@@ -30,9 +30,9 @@ def server(store: EmbeddedStore) -> FastAPI:
     return server
 
 
-@pytest.fixture
-def client(server: FastAPI) -> Iterator[httpx.Client]:
-    with serving_app(server) as address, httpx.Client(base_url=address, verify=False) as client:
+@pytest.fixture(scope="module")
+def client(store: EmbeddedStore) -> Iterator[httpx.Client]:
+    with serving_app(made_server(store)) as address, httpx.Client(base_url=address, verify=False) as client:
         yield client
 
 
@@ -86,7 +86,8 @@ def test_mcp_endpoint_of_dash_is_not_served_even_if_the_environment_enables_it(
         assert httpx.post(f"{address}_mcp", json={}, verify=False).status_code == 404
 
 
-def test_dashboard_behind_a_token_rejects_requests_without_it(server: FastAPI) -> None:
+def test_dashboard_behind_a_token_rejects_requests_without_it(store: EmbeddedStore) -> None:
+    server = made_server(store)
     server.add_middleware(TokenGate, tokens=Tokens(full="secret"))
     with serving_app(server) as address, httpx.Client(base_url=address, verify=False) as client:
         assert client.get("/").status_code == 401

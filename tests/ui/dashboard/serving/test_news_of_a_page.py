@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,10 +24,10 @@ Known = list[str] | dict[str, object] | None
 SEARCH = "?view=heatmap&run=made"
 
 
-def answers(store: EmbeddedStore, shown: str | None, *known: Known) -> list[dict[str, Any]]:
-    """One answer for each value of ``known``."""
+@pytest.fixture(scope="module")
+def address(store: EmbeddedStore, run: SyntheticRun) -> Iterator[str]:
     with serving(StoreReader(store)) as address:
-        return [clock_answer(address, shown, one) for one in known]
+        yield address
 
 
 def clock_answer(address: str, shown: str | None, known: Known) -> dict[str, Any]:
@@ -36,17 +37,18 @@ def clock_answer(address: str, shown: str | None, known: Known) -> dict[str, Any
     return ask(address, outputs, [("clock", "n_intervals", 1)], state, ["clock.n_intervals"])
 
 
-def test_open_page_receives_the_stored_freshness_only_once(store: EmbeddedStore, run: SyntheticRun) -> None:
-    (first,) = answers(store, "heatmap/made/None/page", None)
-    (again,) = answers(store, "heatmap/made/None/page", first["known"]["data"])
+def test_open_page_receives_the_stored_freshness_only_once(address: str) -> None:
+    first = clock_answer(address, "heatmap/made/None/page", None)
+    again = clock_answer(address, "heatmap/made/None/page", first["known"]["data"])
     assert first["freshness"] == first["known"]
     assert "freshness" not in again
 
 
-def test_page_that_is_loading_is_requested_again_only_after_it_is_lost(store: EmbeddedStore, run: SyntheticRun) -> None:
+def test_page_that_is_loading_is_requested_again_only_after_it_is_lost(address: str) -> None:
     shown = "overview/made/None/page"
-    missed, soon = answers(store, shown, ["known", "before"], awaited(since_s=time.time()))
-    (lost,) = answers(store, shown, awaited(since_s=time.time() - LOST_AFTER_S))
+    missed = clock_answer(address, shown, ["known", "before"])
+    soon = clock_answer(address, shown, awaited(since_s=time.time()))
+    lost = clock_answer(address, shown, awaited(since_s=time.time() - LOST_AFTER_S))
     assert "freshness" not in missed
     assert missed["known"]["data"]["awaited"] == SEARCH
     assert soon == {}
@@ -58,9 +60,7 @@ def awaited(since_s: float) -> dict[str, object]:
     return {"awaited": SEARCH, "since_s": since_s}
 
 
-def test_page_that_is_slow_to_draw_is_not_requested_again(
-    store: EmbeddedStore, run: SyntheticRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_that_is_slow_to_draw_is_not_requested_again(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, began = threading.Event(), threading.Event()
 
     def draw_page(state: ViewState, reads: Reads) -> Drawn:
@@ -70,7 +70,7 @@ def test_page_that_is_slow_to_draw_is_not_requested_again(
 
     monkeypatch.setattr("ui.dashboard.serving.callbacks.draw_page", draw_page)
     long_ago = awaited(since_s=time.time() - LOST_AFTER_S)
-    with serving(StoreReader(store)) as address, ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as beside:
         drawn = beside.submit(ask_for_page, address)
         try:
             assert began.wait(60)
