@@ -54,9 +54,16 @@ def browser(chromium: BrowserType) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def context(chromium: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
-    """One context for all pages. It keeps fetched and compiled scripts, because it has a profile on disk."""
+    """One context for all pages. It keeps fetched and compiled scripts, because it has a profile on disk.
+
+    Placeholders are not animated: without a GPU, each frame takes processor time that the page needs.
+    """
     with chromium.launch_persistent_context(
-        tmp_path_factory.mktemp("profile"), executable_path=require("chromium"), args=FLAGS, viewport=SIZE
+        tmp_path_factory.mktemp("profile"),
+        executable_path=require("chromium"),
+        args=FLAGS,
+        viewport=SIZE,
+        reduced_motion="reduce",
     ) as context:
         yield context
 
