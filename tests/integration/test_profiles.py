@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
 
 TOKEN = "full" * 8
 NUM_RANKS = 2
+QUERY_EVERY_S = 0.5
+"""A query of a store takes milliseconds of the processors that the job needs."""
 KEY: dict[str, Any] = {"run_id": RUN, "attempt": 0}
 
 
@@ -71,7 +73,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     try:
         road.start()
         with CollectorClient(road.url) as client:
-            until(lambda: steps_of(client, 0, 10**6, 0, 1).num_rows > 20, seconds=120)
+            until(lambda: steps_of(client, 0, 10**6, 0, 1).num_rows > 20, seconds=120, every=QUERY_EVERY_S)
             yield Scene(folder=tmp_path, road=road, job=job, client=client)
     finally:
         for part in (job, *road.parts):
@@ -123,7 +125,7 @@ def assert_on_the_clock_of_the_spans(trace: dict[str, Any], client: CollectorCli
         rows = steps_of(client, steps[0] - 1, steps[-1], rank["rank"]).to_pylist()
         return {row["step"]: (row["start_ns"], row["start_ns"] + row["duration_ns"]) for row in rows}
 
-    until(lambda: len(stored()) == len(steps) + 1, what="the spans of the profiled steps")
+    until(lambda: len(stored()) == len(steps) + 1, every=QUERY_EVERY_S, what="the spans of the profiled steps")
     spans, may_differ_ns = stored(), rank["clock_error_ns"] + 20_000
     for step, begin_ns in annotated.items():
         assert spans[step - 1][1] - may_differ_ns <= begin_ns <= spans[step][0] + may_differ_ns

@@ -30,7 +30,7 @@ STEP_S = 60.0
 END_S = 20.0
 MAX_TEXT_BYTES = 100_000
 """Limit of the training text, which is read for every job."""
-LOOK_S = 0.02
+LOOK_S = 0.05
 
 
 def quick_config(num_steps: int) -> TrainConfig:

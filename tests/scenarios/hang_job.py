@@ -48,6 +48,8 @@ DEATH_S = 90.0
 SETTLED_S = 7.0
 """If a job is ended sooner after its fault, its end looks like a result of the fault."""
 LOOK_S = 0.25
+AGENT_EVERY_S = 1.0
+"""Time between two batches of an agent. The store does not change more often."""
 FLOOR_S, FACTOR = 3.0, 5.0
 AGENT_OPTIONS = ("--stall-floor", str(FLOOR_S), "--stall-factor", str(FACTOR), "--stall-ceiling", "60")
 """With these options a stall is reported sooner than by default."""
@@ -249,7 +251,8 @@ def run_trial(job: Job, collector: CollectorClient, *, by_command: bool = True, 
 def named_after_the_end(collector: CollectorClient, run_id: str) -> dict[str, tuple[int, ...]]:
     """Ranks that each page, the command and alerts name after the end of the job is stored."""
     over = (RunState.DIED, RunState.ENDED)
-    until(lambda: row_of(collector, run_id).state in over, seconds=DEATH_S, what=f"the end of {run_id} in the store")
+    what = f"the end of {run_id} in the store"
+    until(lambda: row_of(collector, run_id).state in over, seconds=DEATH_S, every=AGENT_EVERY_S, what=what)
     return named_everywhere(collector, run_id)
 
 

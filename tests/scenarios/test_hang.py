@@ -19,8 +19,8 @@ SEED = 3
 AT_ONCE = 4
 """Jobs at the same time. A trial mostly waits."""
 MANY_STEPS, FEW_STEPS = 5_000, 4
-CHEAP: dict[str, Any] = {"global_microbatches": 4, "look_s": 0.5}
-"""Options of all jobs. Agents send once a second, so the verdict changes less often than it is read."""
+CHEAP: dict[str, Any] = {"global_microbatches": 4, "look_s": 1.0}
+"""Options of all jobs. Agents send once a second, so the verdict does not change more often than it is read."""
 DIES_BY_TIMEOUT, COLLECTIVE_TIMEOUT_S = "skipped collective", 15.0
 pytestmark = [pytest.mark.gloo, pytest.mark.chaos, pytest.mark.timeout(900)]
 
