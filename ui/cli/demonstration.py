@@ -159,6 +159,7 @@ def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collecto
         step = _newest_step(collector, run_id)
         if step > last_step:
             last_step, progress_s = step, time.monotonic()
+            continue  # a training that makes progress does not stall
         if headline := _stall_headline(collector, run_id):
             log(f"{headline}: ending the training")
             return _end(process), True
