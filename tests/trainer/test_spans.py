@@ -40,9 +40,11 @@ def per_step(spans: Records, stage: Stage) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def spans_of_the_demo(demo_of_a_slow_rank: Demo) -> Records:
-    run_id = demo_of_a_slow_rank.answer["run"]
-    with open_reader(f"embedded:{demo_of_a_slow_rank.out / 'store'}") as reader:
+def spans_of_the_demo(demo_of_a_slow_rank: Demo, tmp_path_factory: pytest.TempPathFactory) -> Records:
+    """From a copy: this process, which opens the store, creates files that other users can read."""
+    demo = demo_of_a_slow_rank.copied_to(tmp_path_factory.mktemp("spans") / "out")
+    run_id = demo.answer["run"]
+    with open_reader(f"embedded:{demo.out / 'store'}") as reader:
         table = reader.read(Spans(run_id=run_id, attempt=0, first_step=FIRST, last_step=LAST))
     names = ("rank", "step", "stage", "microbatch", "start_ns", "duration_ns")
     return np.rec.fromarrays([table[name].to_numpy() for name in names], names=names)
