@@ -1,18 +1,15 @@
 """The demo: its verdict, and its eight real ranks on the dashboard."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from telemetry.collector.serving import listen
 from tests.browser.on_page import click_span, figure, region
 from tests.deadline import until
+from tests.forkserver import Program
+from tests.integration.processes import free_port, is_open
 from tests.scenarios.command import rankscope
 from tests.scenarios.demo_run import DEMO_S, Demo
 
@@ -36,26 +33,18 @@ def test_diagnose_of_the_demo_store_prints_the_same_verdict(demo_of_a_slow_rank:
 
 
 @pytest.fixture(scope="module")
-def dashboard(demo_of_a_slow_rank: Demo) -> Iterator[str]:
+def dashboard(demo_of_a_slow_rank: Demo, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of `rankscope ui` with the store of the demo."""
-    with listen("127.0.0.1", 0) as free:
-        port = free.getsockname()[1]
+    port, log = free_port(), tmp_path_factory.mktemp("dashboard") / "log"
     store = f"embedded:{demo_of_a_slow_rank.out / 'store'}"
-    command = [sys.executable, "-m", "ui.cli", "ui", "--store", store, "--port", str(port)]
-    with subprocess.Popen(command) as process:
-        try:
-            until(lambda: answers(f"http://127.0.0.1:{port}/"), seconds=60, what="the dashboard's start")
-            yield f"http://127.0.0.1:{port}/"
-        finally:
-            process.terminate()
-
-
-def answers(address: str) -> bool:
+    process = Program(["-m", "ui.cli", "ui", "--store", store, "--port", str(port)], log)
     try:
-        with urlopen(address, timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (URLError, TimeoutError):
-        return False
+        until(lambda: is_open(port) or process.poll() is not None, seconds=60, what="the dashboard's start")
+        assert process.poll() is None, log.read_text()
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 @pytest.mark.browser

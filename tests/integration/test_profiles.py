@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from telemetry.wire.client import CollectorClient
 from telemetry.wire.profile_order import ProfileOrder
 from tests.deadline import until
 from tests.diagnose.trace.opened import opened_json
-from tests.integration.processes import Road
+from tests.integration.processes import Part, Road
 from tests.integration.profiled_job import RUN, start
 from tests.scenarios.command import rankscope
 from tests.trainer.launchers import Launched
@@ -29,6 +30,8 @@ pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
 
 TOKEN = "full" * 8
 NUM_RANKS = 2
+EVERY_S = 0.5
+"""Time between batches of the agent, and between queries of a test that waits."""
 KEY: dict[str, Any] = {"run_id": RUN, "attempt": 0}
 
 
@@ -63,15 +66,22 @@ def steps_of(client: CollectorClient, first_step: int, last_step: int, *ranks: i
     return client.read(Spans(**KEY, first_step=first_step, last_step=last_step, ranks=ranks, stages=(Stage.STEP,)))
 
 
+def slower_agent(road: Road, folder: Path) -> Part:
+    """An agent that sends twice a second: ten batches a second take a large part of a processor."""
+    arguments = ("--spool", str(road.spool), "--collector", road.url, "--interval", str(EVERY_S), "--patience", "3")
+    return Part("agent", [sys.executable, "-m", "telemetry.agent", *arguments], folder / "agent.log")
+
+
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setenv("RANKSCOPE_TOKEN", TOKEN)
     road = Road(tmp_path, f"embedded:{tmp_path / 'store'}", num_ranks=0)
+    road.agent = slower_agent(road, tmp_path)
     job = start(tmp_path, NUM_RANKS)
     try:
         road.start()
         with CollectorClient(road.url) as client:
-            until(lambda: steps_of(client, 0, 10**6, 0, 1).num_rows > 20, seconds=120)
+            until(lambda: steps_of(client, 0, 10**6, 0, 1).num_rows > 20, seconds=120, every=EVERY_S)
             yield Scene(folder=tmp_path, road=road, job=job, client=client)
     finally:
         for part in (job, *road.parts):
@@ -123,7 +133,7 @@ def assert_on_the_clock_of_the_spans(trace: dict[str, Any], client: CollectorCli
         rows = steps_of(client, steps[0] - 1, steps[-1], rank["rank"]).to_pylist()
         return {row["step"]: (row["start_ns"], row["start_ns"] + row["duration_ns"]) for row in rows}
 
-    until(lambda: len(stored()) == len(steps) + 1, what="the spans of the profiled steps")
+    until(lambda: len(stored()) == len(steps) + 1, every=EVERY_S, what="the spans of the profiled steps")
     spans, may_differ_ns = stored(), rank["clock_error_ns"] + 20_000
     for step, begin_ns in annotated.items():
         assert spans[step - 1][1] - may_differ_ns <= begin_ns <= spans[step][0] + may_differ_ns

@@ -30,12 +30,12 @@ STEP_S = 60.0
 END_S = 20.0
 MAX_TEXT_BYTES = 100_000
 """Limit of the training text, which is read for every job."""
-LOOK_S = 0.02
+LOOK_S = 0.05
 
 
-def quick_config(num_steps: int) -> TrainConfig:
-    """A very small model on dp2 x pp2 x tp2, with two microbatches."""
-    config = small_config(num_steps=num_steps, global_microbatches=4, dp=2, pp=2, tp=2)
+def quick_config(num_steps: int, *, tp: int = 2) -> TrainConfig:
+    """A very small model on dp2 x pp2 x tp, with two microbatches."""
+    config = small_config(num_steps=num_steps, global_microbatches=4, dp=2, pp=2, tp=tp)
     return replace(config, data=replace(config.data, max_bytes=MAX_TEXT_BYTES))
 
 

@@ -10,7 +10,7 @@ from telemetry.stages import Stage
 from telemetry.stores.queries import Ranks, Spans
 from tests.netns.cluster import DATA_LINK, Cluster
 from tests.netns.collector import Collector
-from tests.netns.job import ATTEMPT, Job
+from tests.netns.job import ATTEMPT, Job, quick_config
 from tests.netns.zygote import Zygote
 from tests.parts import require, require_root
 from tests.trainer.jobs import alive
@@ -21,8 +21,9 @@ pytestmark = [pytest.mark.netns, pytest.mark.gloo, pytest.mark.timeout(180)]
 NUM_STEPS = 5
 FLAPPED, CUT = 2, 3
 FLAP_S, CUT_TIMEOUT_S = 1.0, 4.0
+PLACED = (0, 0, FLAPPED, FLAPPED)
+"""Host of each rank of the job with the flap. Its data-parallel groups are on both hosts."""
 SPREAD = (0, 1, 2, 3, 3, 2, 1, 0)
-ALL_WELL = dict.fromkeys(range(8), 0)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +55,13 @@ def collector(zygote: Zygote, cluster: Cluster, folder: Path) -> Iterator[Collec
 @pytest.fixture(scope="module")
 def finished(cluster: Cluster, collector: Collector, folder: Path, zygote: Zygote) -> Job:
     """A job that finished despite a flap, with all its records stored."""
-    job = Job(cluster, collector, folder / "flapped", run_id="flapped", num_steps=NUM_STEPS, zygote=zygote)
+    config = quick_config(NUM_STEPS, tp=1)
+    job = Job(cluster, collector, folder / "flapped", run_id="flapped", config=config, placement=PLACED, zygote=zygote)
     with job:
         job.wait_for_step(2)
         before = cluster.carrier_downs(FLAPPED)
         cluster.flap(FLAPPED, FLAP_S)
-        assert job.wait() == ALL_WELL, job.log(0)
+        assert job.wait() == dict.fromkeys(range(4), 0), job.log(0)
         assert set(job.wait_until_stored().values()) == {0}, job.agent_log(0)
         assert cluster.carrier_downs(FLAPPED) == before + 1
     return job
@@ -68,20 +70,20 @@ def finished(cluster: Cluster, collector: Collector, folder: Path, zygote: Zygot
 def test_every_rank_is_stored_under_its_own_host(finished: Job, collector: Collector) -> None:
     rows = collector.read(Ranks(run_id=finished.run_id, attempt=ATTEMPT)).to_pylist()
     assert [(row["rank"], row["host"], row["local_rank"]) for row in rows] == [
-        (rank, f"host-{rank // 2}", rank % 2) for rank in range(8)
+        (rank, f"host-{host}", rank % 2) for rank, host in enumerate(PLACED)
     ]
 
 
 def test_every_step_of_every_rank_is_stored(finished: Job, collector: Collector) -> None:
     rows = steps_of(finished, collector)
     assert sorted((row["step"], row["rank"]) for row in rows) == [
-        (step, rank) for step in range(NUM_STEPS) for rank in range(8)
+        (step, rank) for step in range(NUM_STEPS) for rank in range(4)
     ]
 
 
 def test_one_step_of_every_rank_lasts_at_least_as_long_as_the_flap(finished: Job, collector: Collector) -> None:
     rows = [row for row in steps_of(finished, collector) if row["duration_ns"] >= FLAP_S * 1e9 and row["step"] > 0]
-    assert {row["rank"] for row in rows} == set(range(8))
+    assert {row["rank"] for row in rows} == set(range(4))
 
 
 def test_command_reaches_the_collector_over_the_management_network(finished: Job, collector: Collector) -> None:

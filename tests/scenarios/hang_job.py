@@ -124,6 +124,7 @@ class Job:
         run_id: str,
         *,
         num_steps: int,
+        num_layers: int = 4,
         global_microbatches: int = 8,
         attempt: int = 0,
         collective_timeout_s: float | None = None,
@@ -133,8 +134,8 @@ class Job:
         self.out = folder / (f"{run_id}-{attempt}" if attempt else run_id)
         self.run_id, self.attempt, self.look_s = run_id, attempt, look_s
         self.dies_by_timeout = collective_timeout_s is not None
-        self._num_steps, self._global_microbatches = num_steps, global_microbatches
-        self._collective_timeout_s = collective_timeout_s
+        self._sizes = {"num_steps": num_steps, "global_microbatches": global_microbatches}
+        self._num_layers, self._collective_timeout_s = num_layers, collective_timeout_s
         self._process: Launched | None = None
 
     @property
@@ -148,10 +149,9 @@ class Job:
     def start(self, collector: str) -> None:
         self.out.mkdir(parents=True)
         grid = self.trial.topology
-        sizes = {"num_steps": self._num_steps, "global_microbatches": self._global_microbatches}
-        config = small_config(**sizes, dp=grid.dp, pp=grid.pp, tp=grid.tp)
-        data = replace(config.data, max_bytes=100_000)
-        config = replace(config, data=data, collective_timeout_s=self._collective_timeout_s)
+        config = small_config(**self._sizes, dp=grid.dp, pp=grid.pp, tp=grid.tp)
+        model, data = replace(config.model, num_layers=self._num_layers), replace(config.data, max_bytes=100_000)
+        config = replace(config, model=model, data=data, collective_timeout_s=self._collective_timeout_s)
         options = RunOptions(
             out=self.out,
             run_id=self.run_id,
@@ -249,7 +249,7 @@ def run_trial(job: Job, collector: CollectorClient, *, by_command: bool = True, 
 def named_after_the_end(collector: CollectorClient, run_id: str) -> dict[str, tuple[int, ...]]:
     """Ranks that each page, the command and alerts name after the end of the job is stored."""
     over = (RunState.DIED, RunState.ENDED)
-    until(lambda: row_of(collector, run_id).state in over, seconds=DEATH_S, what=f"the end of {run_id} in the store")
+    until(lambda: row_of(collector, run_id).state in over, seconds=DEATH_S, every=1.0, what=f"the end of {run_id}")
     return named_everywhere(collector, run_id)
 
 

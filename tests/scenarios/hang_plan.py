@@ -8,6 +8,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from trainer.faults.inject import BOUNDARIES, COLLECTIVES
 
+TWO = Topology(dp=2, pp=1, tp=1)
 FOUR = (Topology(dp=2, pp=2, tp=1),)
 FOUR_IN_TP = (Topology(dp=2, pp=1, tp=2),)
 EIGHT = (Topology(dp=2, pp=2, tp=2),)

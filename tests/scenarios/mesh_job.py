@@ -26,7 +26,7 @@ MESHES = {"torchtitan": TORCHTITAN, "megatron": MEGATRON, "context": CONTEXT, "e
 SLOW, STOPPED, LOOPING, HEALTHY = "slowed", "stopped (SIGSTOP)", "endless loop", "healthy"
 NUM_RANKS = 8
 FIRST_STEP = 8
-"""The first step with the fault."""
+"""The usual first step with the fault."""
 FIRED = "fired"
 SIZE = 48
 """Of the matrices that a slow rank multiplies."""
@@ -45,6 +45,8 @@ class Trial:
     """How many times as long as before the slow rank works in a forward."""
     num_steps: int
     out: Path
+    first_step: int = FIRST_STEP
+    """The first step with the fault."""
 
     @property
     def run_id(self) -> str:
@@ -80,10 +82,10 @@ class Fault:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        if self.step < FIRST_STEP:
+        if self.step < self._trial.first_step:
             yield
             return
-        if self.step == FIRST_STEP:
+        if self.step == self._trial.first_step:
             (self._trial.out / FIRED).touch()
         if self._trial.kind == STOPPED:
             os.kill(os.getpid(), signal.SIGSTOP)

@@ -11,18 +11,21 @@ from tests.scenarios.command import rankscope
 from tests.scenarios.demo_run import Demo
 
 GRID = Topology(dp=2, pp=2, tp=2)
+STEPS = ("--first-step", 4, "--last-step", 6)
+"""The other steps have the same operations."""
 
 
 def test_export_of_a_trained_run_has_the_same_spans_and_flows_in_both_formats(
     demo_of_a_slow_rank: Demo, tmp_path: Path
 ) -> None:
-    address, run = f"embedded:{demo_of_a_slow_rank.out / 'store'}", demo_of_a_slow_rank.answer["run"]
+    """From a copy: this process, which opens the store, creates files that other users can read."""
+    demo = demo_of_a_slow_rank.copied_to(tmp_path / "demo")
+    address, run = f"embedded:{demo.out / 'store'}", demo.answer["run"]
     openers = {"json": opened_json, "protobuf": opened_protobuf}
     report = {}
     for form, opener in openers.items():
-        answer = rankscope(
-            "export", "perfetto", run, "--store", address, "--out", tmp_path / form, "--format", form, "--json"
-        )
+        options = ("--store", address, "--out", tmp_path / form, "--format", form, "--json")
+        answer = rankscope("export", "perfetto", run, *STEPS, *options)
         assert answer.status == 0, answer.error
         report[form] = json.loads(answer.out)
         trace = opener(tmp_path / form)

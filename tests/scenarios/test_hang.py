@@ -1,4 +1,5 @@
-"""Hangs of several kinds in real jobs of four ranks: the verdict names only the rank at fault.
+"""Hangs of several kinds in real jobs of four ranks: the verdict names only the rank at fault. A healthy job of two
+ranks has a slow first step.
 
 ``make trials`` has every kind, many more jobs, and jobs of eight and sixteen ranks.
 """
@@ -13,14 +14,14 @@ import pytest
 
 from tests.scenarios.hang_healthy import run_healthy
 from tests.scenarios.hang_job import Found, Job, accused, ask, ask_spool, collecting, run_trial
-from tests.scenarios.hang_plan import FOUR, IN_EVERY_RUN, Trial, healthy_plan, in_every_run
+from tests.scenarios.hang_plan import IN_EVERY_RUN, TWO, Trial, healthy_plan, in_every_run
 
 SEED = 3
 AT_ONCE = 4
 """Jobs at the same time. A trial mostly waits."""
 MANY_STEPS, FEW_STEPS = 5_000, 4
-CHEAP: dict[str, Any] = {"global_microbatches": 4, "look_s": 0.5}
-"""Options of all jobs. Agents send once a second, so the verdict changes less often than it is read."""
+CHEAP: dict[str, Any] = {"num_layers": 2, "global_microbatches": 4, "look_s": 1.0}
+"""Options of all jobs. Agents send once a second, so the verdict does not change more often than it is read."""
 DIES_BY_TIMEOUT, COLLECTIVE_TIMEOUT_S = "skipped collective", 15.0
 pytestmark = [pytest.mark.gloo, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -40,7 +41,7 @@ class FinishedJobs:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> FinishedJobs:
     folder = tmp_path_factory.mktemp("hangs")
     jobs = {trial.kind: _job(trial, folder) for trial in in_every_run(SEED)}
-    _, slow_first_step, _ = healthy_plan(SEED, FOUR[0])
+    _, slow_first_step, _ = healthy_plan(SEED, TWO)
     with collecting(folder) as collector, ThreadPoolExecutor(AT_ONCE) as pool:
         healthy = pool.submit(run_healthy, slow_first_step, folder, collector, num_steps=FEW_STEPS, **CHEAP)
         run = partial(run_trial, collector=collector, by_command=False, everywhere=True)

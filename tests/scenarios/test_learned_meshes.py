@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.mesh_job import FIRST_STEP, SLOW, Trial, launch
+from tests.scenarios.mesh_job import SLOW, Trial, launch
 from tests.scenarios.mesh_trials import Found, is_learned, judge_steps
 from ui.cli.readers import open_spool
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gloo
 
 
 def test_slowed_rank_is_named_on_a_learned_mesh(tmp_path: Path) -> None:
-    trial = Trial(mesh="torchtitan", kind=SLOW, rank=5, factor=1.75, num_steps=FIRST_STEP + 12, out=tmp_path)
+    trial = Trial(mesh="torchtitan", kind=SLOW, rank=5, factor=1.75, first_step=0, num_steps=14, out=tmp_path)
     launch(trial)
     found = Found(trial=trial, others=[])
     with open_spool(trial.spool) as reader:

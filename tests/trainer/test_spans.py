@@ -11,7 +11,7 @@ import pytest
 from telemetry.stages import Stage
 from telemetry.stores.queries import Spans
 from telemetry.topology import Topology
-from tests.scenarios.demo_run import Demo
+from tests.scenarios.demo_run import MICROBATCHES, Demo
 from tests.trainer.jobs import Ended, run_job, small_config
 from tests.trainer.recorded import Records, covered_share, of_stage, samples_of, spans_of
 from trainer.config import TrainConfig
@@ -39,15 +39,26 @@ def per_step(spans: Records, stage: Stage) -> list[int]:
     return [int((of_stage(spans, stage)["step"] == step).sum()) for step in range(FIRST, LAST + 1)]
 
 
-def test_spans_cover_each_step_of_each_rank(demo_of_a_slow_rank: Demo) -> None:
-    """The rest is the Python code of the schedule between two spans. Steps of the small model have too little work."""
-    run_id = demo_of_a_slow_rank.answer["run"]
-    with open_reader(f"embedded:{demo_of_a_slow_rank.out / 'store'}") as reader:
+@pytest.fixture(scope="module")
+def spans_of_the_demo(demo_of_a_slow_rank: Demo, tmp_path_factory: pytest.TempPathFactory) -> Records:
+    """From a copy: this process, which opens the store, creates files that other users can read."""
+    demo = demo_of_a_slow_rank.copied_to(tmp_path_factory.mktemp("spans") / "out")
+    run_id = demo.answer["run"]
+    with open_reader(f"embedded:{demo.out / 'store'}") as reader:
         table = reader.read(Spans(run_id=run_id, attempt=0, first_step=FIRST, last_step=LAST))
-    names = ("rank", "step", "stage", "start_ns", "duration_ns")
-    spans = np.rec.fromarrays([table[name].to_numpy() for name in names], names=names)
+    names = ("rank", "step", "stage", "microbatch", "start_ns", "duration_ns")
+    return np.rec.fromarrays([table[name].to_numpy() for name in names], names=names)
+
+
+def test_demo_has_the_chosen_number_of_microbatches(spans_of_the_demo: Records) -> None:
+    forwards = of_stage(spans_of_the_demo, Stage.FORWARD_COMPUTE)
+    assert set(forwards["microbatch"]) == set(range(MICROBATCHES))
+
+
+def test_spans_cover_each_step_of_each_rank(spans_of_the_demo: Records) -> None:
+    """The rest is the Python code of the schedule between two spans. Steps of the small model have too little work."""
     shares = [
-        [covered_share(spans[spans["rank"] == rank], step) for step in range(FIRST, LAST + 1)]
+        [covered_share(spans_of_the_demo[spans_of_the_demo["rank"] == rank], step) for step in range(FIRST, LAST + 1)]
         for rank in range(TOPOLOGY.world_size)
     ]
     assert min(np.median(share) for share in shares) >= 0.95, shares

@@ -53,6 +53,7 @@ def _wanted(options: DemoOptions) -> Demonstration:
         run_id=run_id,
         recipe=options.recipe,
         num_steps=options.steps,
+        num_microbatches=options.microbatches,
         fault=options.fault,
     )
 

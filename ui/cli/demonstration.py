@@ -53,6 +53,8 @@ class Demonstration:
     run_id: str
     recipe: str
     num_steps: int
+    num_microbatches: int | None
+    """None: those of the recipe."""
     fault: str
 
 
@@ -142,6 +144,8 @@ def _train(demonstration: Demonstration, collector: CollectorClient) -> tuple[in
         *("--steps", str(demonstration.num_steps), "--fault", demonstration.fault),
         *("--collector", collector.url, "--out", str(demonstration.out)),
     ]
+    if demonstration.num_microbatches is not None:
+        command += ["--microbatches", str(demonstration.num_microbatches)]
     with child(command, None) as process:
         return _wait_while_stepping(process, demonstration.run_id, collector)
 
@@ -159,6 +163,7 @@ def _wait_while_stepping(process: subprocess.Popen[bytes], run_id: str, collecto
         step = _newest_step(collector, run_id)
         if step > last_step:
             last_step, progress_s = step, time.monotonic()
+            continue  # a training that makes progress does not stall
         if headline := _stall_headline(collector, run_id):
             log(f"{headline}: ending the training")
             return _end(process), True

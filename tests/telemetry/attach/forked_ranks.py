@@ -5,12 +5,14 @@ harness --> python forked_ranks.py FOLDER SCRIPT ARGUMENTS    imports torch, and
                 '-- fork --> rank 1
 """
 
+import gc
 import os
 import runpy
 import signal
 import subprocess
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 
 import torch.multiprocessing
@@ -33,7 +35,7 @@ def run_forked(
 
 def main(folder: str, script: str, *arguments: str) -> int:
     """Exit status of the first rank that fails, otherwise 0."""
-    runpy.run_path(script, run_name="imports")
+    _load(script)
     children: list[int] = []
     for rank in range(NUM_RANKS):
         if child := os.fork():
@@ -42,6 +44,15 @@ def main(folder: str, script: str, *arguments: str) -> int:
             return _become_rank(Path(folder), rank, [script, *arguments])
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     return next(filter(None, statuses), 0)
+
+
+def _load(script: str) -> None:
+    """Import what the ranks need. Garbage collections would find nothing, and would copy shared memory in each rank."""
+    gc.disable()
+    runpy.run_path(script, run_name="imports")
+    import_module("torch._dynamo")  # otherwise the optimizer of each rank imports it, which takes seconds
+    gc.freeze()
+    gc.enable()
 
 
 def _become_rank(folder: Path, rank: int, command: list[str]) -> int:

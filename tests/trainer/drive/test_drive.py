@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.gloo, pytest.mark.timeout(600)]
 
 NODES = ("--nodes", "2", "--spares", "1", "--no-own-collector")
 FOREVER = ("--steps", "100000")
+SELDOM = ("--checkpoint-every", "100000")
 NUM_STEPS = 20
 
 
@@ -83,7 +84,8 @@ def test_job_continues_with_the_same_losses_when_any_process_is_killed(tmp_path:
 
 
 def test_sigterm_saves_the_step_and_the_same_command_resumes_the_job(tmp_path: Path) -> None:
-    with driven_job(tmp_path, *NODES, "--no-checks", *FOREVER, is_paced=True) as job:
+    """No other checkpoint is due."""
+    with driven_job(tmp_path, *NODES, "--no-checks", *SELDOM, *FOREVER, is_paced=True) as job:
         job.wait_for_attempt(0)
         assert job.process is not None
         job.executor("node-0"), job.executor("node-1"), job.ranks()

@@ -70,7 +70,16 @@ def test_request_with_a_wrong_token_is_rejected(client: KeeperClient, files: Mem
     assert client.parts() == []
 
 
-@pytest.mark.parametrize("body", [b"", b"\0", b"\xff" * 100, header_of(PART), header_of(PART) + CONTENT[:-1]])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\0", id="too short"),
+        pytest.param(b"\xff" * 100, id="no header"),
+        pytest.param(header_of(PART), id="no content"),
+        pytest.param(header_of(PART) + CONTENT[:-1], id="one byte missing"),
+    ],
+)
 def test_body_that_is_not_a_complete_part_is_rejected(client: KeeperClient, body: bytes) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     answer = httpx.post(f"{client.address}/v1/parts", content=body, headers=headers, trust_env=False, verify=False)

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from ui.cli.commands.command import command
+from ui.cli.commands.demo import MicrobatchesOption
 from ui.cli.commands.shared import JsonOption
 from ui.cli.commands.train import (
     CollectorOption,
     DataOption,
     DataParallelOption,
     DelayOption,
-    MicrobatchesOption,
     PeakOption,
     PipelineParallelOption,
     RecipeOption,

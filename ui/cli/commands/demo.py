@@ -29,6 +29,9 @@ OutOption = Annotated[
     ),
 ]
 StepsOption = Annotated[int, typer.Option(help="Steps to train.", min=1)]
+MicrobatchesOption = Annotated[
+    int | None, typer.Option(min=1, help="Microbatches in a step. Default: the recipe's.", show_default=False)
+]
 RecipeOption = Annotated[str, typer.Option(help="Recipe to train; see `rankscope train --help`.")]
 
 
@@ -39,6 +42,7 @@ class DemoOptions:
     fault: FaultOption = "slow:rank=5,factor=1.4"
     steps: StepsOption = 30
     recipe: RecipeOption = "tiny_cpu"
+    microbatches: MicrobatchesOption = None
     folder: OutOption = None
     exit: ExitOption = False
     json: JsonOption = False

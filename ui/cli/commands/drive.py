@@ -8,14 +8,13 @@ import typer
 
 from diagnose.findings import Kind
 from ui.cli.commands.command import DEFAULT, DefaultCommand, RunByDefault, add_command
-from ui.cli.commands.demo import FaultOption
+from ui.cli.commands.demo import FaultOption, MicrobatchesOption
 from ui.cli.commands.shared import JsonOption, collector_address
 from ui.cli.commands.train import (
     DataOption,
     DataParallelOption,
     EveryOption,
     KeepOption,
-    MicrobatchesOption,
     PipelineParallelOption,
     RecipeOption,
     RunOption,

@@ -8,7 +8,7 @@ import typer
 
 from trainer.choices import BlockForm, OptimizerName, Precision, Recompute, ScheduleName
 from ui.cli.commands.command import command
-from ui.cli.commands.demo import FaultOption
+from ui.cli.commands.demo import FaultOption, MicrobatchesOption
 from ui.cli.commands.shared import collector_address
 
 DEFAULT_OUT = Path("rankscope-out/train")
@@ -97,9 +97,6 @@ EveryOption = Annotated[
 ]
 KeepOption = Annotated[
     int | None, typer.Option(min=1, help="Complete checkpoints that stay on disk. Default: 2.", show_default=False)
-]
-MicrobatchesOption = Annotated[
-    int | None, typer.Option(min=1, help="Microbatches in a step. Default: the recipe's.", show_default=False)
 ]
 ChunksOption = Annotated[
     int | None,
