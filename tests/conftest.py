@@ -18,6 +18,7 @@ from tests.scenarios.demo_run import Demo, demo_in
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 OTHERS_NICENESS = 5
+LONGEST_ID = 200
 BROWSER_TESTS = Path(__file__).parent / "browser"
 REAL_RANKS, BROWSER = LONG_GROUPS = ("real ranks", "browser")
 
@@ -53,6 +54,12 @@ def pytest_collection() -> Generator[None, object, object]:
     """Imports and tests create most objects of the process, and all of them stay: no collection looks at them."""
     with quick_imports():
         return (yield)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A short name for a large value: each report of a test has its name."""
+    is_large = isinstance(val, (str, bytes)) and len(val) > LONGEST_ID
+    return f"{argname} of {len(val)}" if is_large else None  # type: ignore[arg-type]
 
 
 @pytest.hookimpl(tryfirst=True)
