@@ -11,6 +11,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import wait
@@ -66,6 +67,20 @@ class Program:
 
     def kill(self) -> None:
         self._process.kill()
+
+
+def output_of(*words: str, seconds: float = 240) -> str:
+    """What a program prints, to stderr too. It must end with status 0 within ``seconds``."""
+    with tempfile.TemporaryDirectory(prefix="rankscope-output-") as folder:
+        output = Path(folder) / "output"
+        program = Program(list(words), output)
+        try:
+            status = program.wait(seconds)
+        finally:
+            program.kill()
+        printed = output.read_text()
+        assert status == 0, printed[-3000:]
+        return printed
 
 
 def _run_program(
