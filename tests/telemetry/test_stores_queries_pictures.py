@@ -132,8 +132,17 @@ def beside_peers(means: dict[Key, float], rank: int, number: int, group: Callabl
 
 
 @pytest.mark.parametrize(("first", "last"), LIMITS)
-@pytest.mark.parametrize(("max_rows", "max_columns"), [(7, 1000), (7, 24), (3, 9), (1, 2)])
-@pytest.mark.parametrize("worst", ["ratio", "mean_ns"])
+@pytest.mark.parametrize(
+    ("max_rows", "max_columns", "worst"),
+    [
+        (NUM_RANKS, 1000, "ratio"),  # each cell has one rank
+        (NUM_RANKS, 24, "ratio"),
+        (3, 9, "ratio"),
+        (3, 9, "mean_ns"),
+        (1, 2, "ratio"),
+        (1, 2, "mean_ns"),
+    ],
+)
 def test_heat_map_shows_the_worst_rank_of_each_cell(
     reader: StoreReader, first: int, last: int, max_rows: int, max_columns: int, worst: Literal["ratio", "mean_ns"]
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from telemetry.errors import UsageError
+from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Query, Store, StoreReader
 from telemetry.stores.queries import QUERIES
 from telemetry.wire.codec import decode_query, encode_query
@@ -33,7 +34,7 @@ NUMBERS = (-(2**63), -1, 0, 256, 65536, 2**32, 2**63 - 1)
 ELSEWHERE = 2
 """Number of values for a parameter whose name was already tested with all values in another query. If a query writes
 the parameter into its text, the first value causes an error. The second value causes an error or returns too many rows
-of most queries."""
+of most queries. Both engines get the same text, so the embedded engine alone gets these values."""
 NAMES = ("run_id", "metrics", "names", "kinds")
 """Parameters whose hostile values match no stored row."""
 USUAL: dict[str, Any] = {
@@ -82,11 +83,12 @@ def filled(store: Store) -> Store:
 
 def test_sql_in_a_query_parameter_is_treated_as_data(filled: Store) -> None:
     reader, before, seen = StoreReader(filled, max_seconds=20), counted(filled), set[str]()
+    elsewhere = ELSEWHERE if isinstance(filled, EmbeddedStore) else 0
     for query in QUERIES.values():
         kinds = get_type_hints(query)
         for field in fields(query):  # type: ignore[arg-type]
             values = hostile(kinds[field.name])
-            for value in values[:ELSEWHERE] if field.name in seen else values:
+            for value in values[:elsewhere] if field.name in seen else values:
                 with suppress(UsageError):  # refused before it is sent
                     asked = query(**{**usual(query), field.name: value})
                     found = answered(reader, asked)
