@@ -326,7 +326,7 @@ def test_repeated_import_completes_an_import_interrupted_after_any_block(
     made, reader = imported(save(tmp_path, every_rank(steps=(1,)))), StoreReader(embedded)
     for num_puts in range(100):
         run = replace(made, run_id=f"made-{num_puts}")
-        broke_off = break_off(run, embedded, num_puts, max_rows=5)
+        broke_off = break_off(run, embedded, num_puts, max_rows=10)  # ends within a rank
         if broke_off:
             put_run(run, StoreTarget(embedded))
         spans = stored(reader, run.run_id)

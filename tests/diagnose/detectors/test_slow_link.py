@@ -242,8 +242,9 @@ def test_five_steps_are_too_few_to_name_a_rank() -> None:
     assert detect_slow_link(make_collective_view(SMALL, slow_groups=faults, num_steps=5)) == []
 
 
-def test_twelve_thousand_healthy_ranks_yield_no_slow_link_and_no_late_launch() -> None:
-    view = made_large_view()
+@pytest.mark.parametrize("dp", [48, pytest.param(192, marks=pytest.mark.long)])
+def test_thousands_of_healthy_ranks_yield_no_slow_link_and_no_late_launch(dp: int) -> None:
+    view = made_large_view(dp)
     assert detect_slow_link(view) == []
     assert detect_late_launch(view) == []
 

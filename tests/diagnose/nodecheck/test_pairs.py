@@ -14,7 +14,7 @@ from tests.diagnose.nodecheck.made_fleet import run_test
 
 SLOW = st.one_of(st.none(), st.floats(3.0, 50.0))
 """None: the node fails."""
-SOME = settings(max_examples=60, deadline=None, derandomize=True)
+SOME = settings(max_examples=25, deadline=None, derandomize=True)
 
 
 def named(factors: list[float | None], jitter: st.DataObject | None = None) -> tuple[int, ...]:
