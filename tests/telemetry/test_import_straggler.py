@@ -344,7 +344,7 @@ def test_run_is_not_listed_before_all_operations_are_stored(embedded: EmbeddedSt
     for _ in range(num_operations):
         if len(stored(StoreReader(embedded), "made")) == num_operations:
             break
-        assert break_off(run, embedded, 1)
+        assert break_off(run, embedded, 1, max_rows=8)
         assert StoreReader(embedded).read(Runs()).num_rows == 0
     assert len(stored(StoreReader(embedded), "made")) == num_operations
 
