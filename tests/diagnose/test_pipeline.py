@@ -14,6 +14,7 @@ from diagnose.pipeline import diagnose_view, worst_first
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import around, with_history
 from tests.diagnose.made_view import make_view
+from tests.each_case import each_case
 
 
 def _finding(
@@ -44,8 +45,8 @@ def test_failing_detector_is_reported_and_the_other_detectors_still_report(monke
     assert "odd-things failed: ZeroDivisionError" in kinds[Kind.INSUFFICIENT_EVIDENCE]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in NOT_BY_COST])
-@pytest.mark.parametrize("severity", ["critical", "warning"])
+@each_case("kind", [kind for kind in Kind if kind not in NOT_BY_COST])
+@each_case("severity", ["critical", "warning"])
 def test_a_finding_whose_cost_is_printed_as_zero_is_info(kind: Kind, severity: str) -> None:
     costly = _finding(kind, 0, 59, 0.06, severity=severity)
     assert limit_by_cost(costly) == costly

@@ -4,6 +4,7 @@ import pytest
 
 from diagnose.ranges import fold_ranks, list_some, name_some, unfold_ranks
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_error_shows_which_rank_or_range_is_wrong(text: str, words: str) -> None
         unfold_ranks(text, 6)
 
 
-@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "2-1", "0-6", "99999999999", "1,,2", "1;2", "٣"])
+@each_case("text", ["", "a", "1-", "-1", "2-1", "0-6", "99999999999", "1,,2", "1;2", "٣"])
 def test_invalid_text_of_ranks_is_rejected(text: str) -> None:
     with pytest.raises(UsageError):
         unfold_ranks(text, 6)

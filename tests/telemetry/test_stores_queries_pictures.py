@@ -27,6 +27,7 @@ from telemetry.stores.queries import (
 )
 from telemetry.stores.queries.heat_map import Peers
 from telemetry.stores.queries.windows import MAX_FINE_CELLS, WINDOW_STEPS, column_steps
+from tests.each_case import each_case
 from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made
 
@@ -217,9 +218,9 @@ def test_heat_map_can_show_cpu_time(reader: StoreReader) -> None:
     assert {(row["rank"], row["step"]): row["mean_ns"] for row in reader.read(query).to_pylist()} == by_step
 
 
-@pytest.mark.parametrize("num_ranks", [8, 1024, 12_288, 100_000])
-@pytest.mark.parametrize("num_steps", [1, 7, 600, 1000, 13_714, 10_000_000])
-@pytest.mark.parametrize("max_columns", [1, 150, 600])
+@each_case("num_ranks", [8, 1024, 12_288, 100_000])
+@each_case("num_steps", [1, 7, 600, 1000, 13_714, 10_000_000])
+@each_case("max_columns", [1, 150, 600])
 def test_column_width_respects_the_limits_of_columns_and_fine_cells(
     num_ranks: int, num_steps: int, max_columns: int
 ) -> None:

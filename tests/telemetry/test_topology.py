@@ -4,6 +4,7 @@ import pytest
 from telemetry.errors import UsageError
 from telemetry.record.mesh_learning import Stretch, mesh_of_strides
 from telemetry.topology import AXES, Place, Topology
+from tests.each_case import each_case
 
 GRID = Topology(dp=2, pp=3, tp=4)
 TITAN = Topology(mesh=(("pp", 2), ("dp_replicate", 2), ("dp_shard", 3), ("cp", 2), ("tp", 2)))
@@ -86,7 +87,7 @@ def test_invalid_degrees_are_refused_with_a_hint(degrees: dict[str, int]) -> Non
         Topology(**degrees)
 
 
-@pytest.mark.parametrize("text", ["", "pp", "pp=2;tp=2", "pp=2,pp=2", "pp=0", "model=2", "tp=999999999999", "dp=-1"])
+@each_case("text", ["", "pp", "pp=2;tp=2", "pp=2,pp=2", "pp=0", "model=2", "tp=999999999999", "dp=-1"])
 def test_invalid_mesh_text_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError, match="hint: "):
         Topology.parse(text)

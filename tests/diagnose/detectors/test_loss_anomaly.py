@@ -12,6 +12,7 @@ from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_samples
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 NUM_STEPS = 140
 SEEDS = range(30)
@@ -60,8 +61,8 @@ def test_heavy_jitter_yields_nothing(jitter: float, seed: int) -> None:
     assert detect_loss_anomaly(view_of(falling_loss(seed, jitter), wild_then_calm_norm(seed, jitter))) == []
 
 
-@pytest.mark.parametrize("first", [101, 120, 139])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@each_case("first", [101, 120, 139])
+@each_case("value", [np.nan, np.inf])
 def test_first_step_with_a_non_finite_loss_is_reported_as_critical(first: int, value: float) -> None:
     loss = falling_loss(0)
     loss[first:] = value
@@ -99,13 +100,13 @@ def whole_run(loss: FloatArray) -> RunView:
     return replace(view, steps=np.arange(NUM_STEPS), step_ns=np.full(NUM_STEPS, 1e9))
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@each_case("name", RECORDED)
 def test_recorded_healthy_loss_yields_nothing(name: str) -> None:
     assert detect_loss_anomaly(whole_run(RECORDED[name])) == []
 
 
-@pytest.mark.parametrize("first", [20, 30, 45, 80, 139])
-@pytest.mark.parametrize("name", CALM)
+@each_case("first", [20, 30, 45, 80, 139])
+@each_case("name", CALM)
 def test_a_recorded_loss_that_jumps_by_two_in_one_step_is_found(name: str, first: int) -> None:
     loss = RECORDED[name].copy()
     loss[first] += 2.0

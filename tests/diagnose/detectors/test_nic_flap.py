@@ -21,6 +21,7 @@ from tests.diagnose.made_fleet import made_event, made_fleet, timed
 from tests.diagnose.made_operations import around, make_operations
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 SECOND_NS = 1_000_000_000
 GRID = Topology(dp=4, pp=1, tp=2)
@@ -160,7 +161,7 @@ def test_infiniband_retry_budget_replaces_a_longer_collective_timeout() -> None:
     assert patience_of([{}, {"collective_timeout_s": "nan"}]).survives(1) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "told"),
     [
         ({"backend": "gloo", "GLOO_SOCKET_IFNAME": "data0,data1"}, False),

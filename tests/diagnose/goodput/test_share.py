@@ -3,6 +3,7 @@
 import pytest
 
 from diagnose.goodput.share import StepSums, goodput_of_sums, wall_range, warm_up_ns
+from tests.each_case import each_case
 
 S = 1_000_000_000
 
@@ -17,7 +18,7 @@ def sums(first: int, last: int, *, step_s: float = 1.0, snapshot_s: float = 0.0,
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("attempts", "wall_s", "share"),
     [
         ([sums(0, 9)], 20, 0.5),

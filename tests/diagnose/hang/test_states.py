@@ -11,13 +11,14 @@ from diagnose.hang.verdict import State, hang_finding, judge
 from diagnose.hang.waits import Why
 from telemetry.topology import Topology
 from tests.diagnose.hang.made_states import GRID, NOW_NS, SINCE_NS, behind_in_tp, operation, state
+from tests.each_case import each_case
 
 
 def _evidence(rank: int, **more: object) -> HangEvidence:
     return evidence_from_states(behind_in_tp(rank, **more))
 
 
-@pytest.mark.parametrize("rank", range(GRID.world_size))
+@each_case("rank", range(GRID.world_size))
 def test_rank_that_stopped_in_compute_is_named_and_all_others_wait(rank: int) -> None:
     verdict = judge(_evidence(rank))
     assert (verdict.kind, verdict.initiating) == ("hung-collective", (rank,))

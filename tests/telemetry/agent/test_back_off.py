@@ -12,6 +12,7 @@ from telemetry.agent.loop import MAX_RETRY_AFTER_S, MAX_S, BackOff
 from telemetry.errors import UnreachableError
 from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient
+from tests.each_case import each_case
 from tests.telemetry.made_rows import numbered_spans, of_run
 
 SPANS = of_run(numbered_spans(0, 3))
@@ -61,7 +62,7 @@ def test_connection_error_names_the_address_and_says_connection_refused() -> Non
         client.read(Runs())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "told", "understood"),
     [
         *((status, "7", 7.0) for status in (408, 429, 500, 502, 503, 504)),

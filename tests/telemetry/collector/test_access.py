@@ -16,6 +16,7 @@ from telemetry.credentials import Tokens, check_pair, read_secret, trusted
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
 from tests.certificates import lock, make_authority, make_server
+from tests.each_case import each_case
 from tests.telemetry.served import collecting
 
 TOKENS = {"token": "all", "write_token": "in", "read_token": "out"}
@@ -163,7 +164,7 @@ def test_post_request_from_a_page_of_another_site_is_refused(embedded: EmbeddedS
         assert http.get("/metrics", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("header", "name"),
     [("A.example:1", "a.example"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("a.", "a"), ("a.:80", "a"), ("", "")],
 )
@@ -203,7 +204,7 @@ def test_a_client_with_too_many_requests_receives_the_time_to_retry(embedded: Em
         assert answers[-1].headers["Retry-After"] == "1"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "length"),
     [
         ([], 0),

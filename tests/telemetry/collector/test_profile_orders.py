@@ -16,6 +16,7 @@ from telemetry.stores.queries import ProfileRequests
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import decode_batch, encode
 from telemetry.wire.profile_order import ProfileOrder, decode_order
+from tests.each_case import each_case
 from tests.telemetry.made_rows import made, of_run
 from tests.telemetry.served import collecting
 
@@ -146,7 +147,7 @@ def test_an_agent_cannot_request_a_profile(embedded: EmbeddedStore) -> None:
             client.post("profile_states", state(0, Phase.REQUESTED))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("table", "row", "reason"),
     [
         ("profile_states", {"profile_id": "../x", "phase": "taken"}, "profile_id"),
@@ -162,7 +163,7 @@ def test_profile_rows_with_invalid_values_are_refused(table: str, row: dict[str,
         decode_batch(table, encode(of_run(made(table, [row]))))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change",
     [
         {"ranks": []},

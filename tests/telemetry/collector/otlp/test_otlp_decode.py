@@ -15,12 +15,13 @@ from telemetry.collector.otlp.metrics import decode_metrics
 from telemetry.collector.otlp.scopes import as_text
 from telemetry.collector.otlp.spans_and_logs import decode_traces
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 from tests.telemetry.made_otlp import AT_NS, TRACE_ID, attribute, made_logs, made_metrics, made_spans
 
 YEAR_2262_NS = 2**63
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "text"),
     [
         (AnyValue(string_value="a"), "a"),
