@@ -14,7 +14,7 @@ Test = Callable[..., None]
 
 
 def each_case(names: str | tuple[str, ...], values: Iterable[object]) -> Callable[[Test], Test]:
-    """Use instead of ``pytest.mark.parametrize``, if the test has no fixtures that its cases would share."""
+    """Use instead of ``pytest.mark.parametrize``, if no case changes what the other cases get from fixtures."""
     listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     cases = [dict(zip(listed, value if len(listed) > 1 else (value,), strict=True)) for value in values]  # type: ignore[arg-type]
 

@@ -21,6 +21,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Reader, StoreReader
 from telemetry.stores.queries import LAST_STEP, Ranks, Runs, Spans
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.telemetry.made_traces import LAYOUT, Op, every_rank, save, table
 from tests.telemetry.served import collecting
 
@@ -63,7 +64,7 @@ def test_row_is_imported_as_a_span_of_its_stage(tmp_path: Path) -> None:
     assert (row["duration_ns"], row["cpu_ns"], row["issue_ns"], row["peer"]) == (500_000_000, -1, 0, -1)
 
 
-@pytest.mark.parametrize("label", sorted(set(STAGE_BY_LABEL) - {"step"}))
+@each_case("label", sorted(set(STAGE_BY_LABEL) - {"step"}))
 def test_every_stage_name_is_imported_as_its_stage(label: str, tmp_path: Path) -> None:
     assert column(imported(save(tmp_path, [Op(optype=label)])), "stage") == [STAGE_BY_LABEL[label]]
 
@@ -223,7 +224,7 @@ def _first(rows: pa.Table, name: str, value: int) -> pa.Array:
     return pa.array([value, *rows[name].to_pylist()[1:]])
 
 
-@pytest.mark.parametrize("what", SPOILT)
+@each_case("what", SPOILT)
 def test_invalid_trace_is_refused_with_a_hint(what: str, tmp_path: Path) -> None:
     spoil, words = SPOILT[what]
     with pytest.raises(UnreadableError, match=words) as refused:
@@ -252,7 +253,7 @@ def test_a_truncated_file_is_refused(kept: float, tmp_path: Path) -> None:
         imported(path)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("layout", "words"),
     [
         ("- 1\n- 2\n", "no lines"),

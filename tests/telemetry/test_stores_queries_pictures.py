@@ -104,7 +104,7 @@ def gathered(values: dict[Key, Any], key: Callable[[Key], Key]) -> dict[Key, lis
     return dict(groups)
 
 
-@pytest.mark.parametrize(("first", "last"), LIMITS)
+@each_case(("first", "last"), LIMITS)
 def test_means_over_windows_of_any_width_are_exact(reader: StoreReader, first: int, last: int) -> None:
     chosen = within(first, last, *STAGES[:4])
     by_step = summed(chosen, "rank", "stage", "step")
@@ -132,8 +132,8 @@ def beside_peers(means: dict[Key, float], rank: int, number: int, group: Callabl
     return means[rank, number] / median(peers) if peers else math.nan
 
 
-@pytest.mark.parametrize(("first", "last"), LIMITS)
-@pytest.mark.parametrize(
+@each_case(("first", "last"), LIMITS)
+@each_case(
     ("max_rows", "max_columns", "worst"),
     [
         (NUM_RANKS, 1000, "ratio"),  # each cell has one rank
@@ -169,10 +169,8 @@ def test_heat_map_shows_the_worst_rank_of_each_cell(
     assert len({step for _, step in found}) <= max_columns
 
 
-@pytest.mark.parametrize(
-    ("peers", "group"), [("dp_group", lambda rank: rank % 4), ("tp_group", lambda rank: rank // 2)]
-)
-@pytest.mark.parametrize(("first", "last"), LIMITS)
+@each_case(("peers", "group"), [("dp_group", lambda rank: rank % 4), ("tp_group", lambda rank: rank // 2)])
+@each_case(("first", "last"), LIMITS)
 def test_heat_map_finds_the_rank_that_its_group_waits_for(
     reader: StoreReader, first: int, last: int, peers: Peers, group: Callable[[int], int]
 ) -> None:
@@ -260,7 +258,7 @@ def test_straggler_scan_leaves_out_small_ratios_steps_and_collectives(reader: St
     assert {row["stage"] for row in everything} == set(STAGES) - {STEP, ALL_REDUCE}
 
 
-@pytest.mark.parametrize("newest", [1, 10, 1000])
+@each_case("newest", [1, 10, 1000])
 def test_newest_steps_are_the_last_of_all_steps(reader: StoreReader, newest: int) -> None:
     everything = reader.read(Steps(**RUN)).to_pylist()
     assert len(everything) == NUM_STEPS
@@ -292,7 +290,7 @@ def test_spans_that_fit_in_a_lane_are_all_returned(reader: StoreReader) -> None:
     assert reader.read(Spans(**window, longest=1000)).equals(reader.read(Spans(**window)))
 
 
-@pytest.mark.parametrize(("first", "last"), LIMITS)
+@each_case(("first", "last"), LIMITS)
 def test_sums_and_counts_of_stages_equal_those_of_the_spans(reader: StoreReader, first: int, last: int) -> None:
     window, chosen = {**RUN, "first_step": first, "last_step": last}, within(first, last)
     by_chunk = summed(chosen, "step", "rank", "stage", "chunk")

@@ -13,6 +13,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Query, Store, StoreReader
 from telemetry.stores.queries import QUERIES
 from telemetry.wire.codec import decode_query, encode_query
+from tests.each_case import each_case
 from tests.telemetry.made_rows import insert, made, numbered_spans
 
 SQL = (
@@ -112,7 +113,7 @@ def counted(store: Store) -> dict[str, int]:
     return {name: store.query(f"SELECT count() AS n FROM {name}")["n"][0].as_py() for name in names}
 
 
-@pytest.mark.parametrize("name", sorted(QUERIES))
+@each_case("name", sorted(QUERIES))
 def test_query_parameter_of_a_wrong_type_is_refused_on_the_wire(name: str) -> None:
     query = QUERIES[name]
     kinds = get_type_hints(query)
