@@ -48,14 +48,14 @@ def changed(series: FloatArray, rows: slice | list[int], by: float) -> FloatArra
     return series
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(SEEDS)
 def test_a_fresh_run_that_warms_up_yields_nothing(topology: Topology, seed: int) -> None:
     view = view_of(falling_loss(seed), wild_then_calm_norm(seed), topology)
     assert detect_loss_anomaly(replace(view, steps=np.arange(NUM_STEPS), step_ns=np.full(NUM_STEPS, 1e9))) == []
 
 
-@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@each_case("jitter", [0.3, 1.0])
 @over_seeds(SEEDS)
 def test_heavy_jitter_yields_nothing(jitter: float, seed: int) -> None:
     assert detect_loss_anomaly(view_of(falling_loss(seed, jitter), wild_then_calm_norm(seed, jitter))) == []
@@ -115,7 +115,7 @@ def test_a_recorded_loss_that_jumps_by_two_in_one_step_is_found(name: str, first
     assert finding.severity is Severity.INFO
 
 
-@pytest.mark.parametrize("first", [30, 45, 80])
+@each_case("first", [30, 45, 80])
 @over_seeds(range(5))
 def test_a_jump_by_two_is_found_while_the_loss_still_falls_fast(first: int, seed: int) -> None:
     loss = falling_loss(seed)
@@ -130,8 +130,8 @@ def test_small_jump_of_a_loss_near_zero_yields_nothing() -> None:
     assert detect_loss_anomaly(whole_run(loss)) == []
 
 
-@pytest.mark.parametrize("times", [1.8, 3.0])
-@pytest.mark.parametrize("first", [105, 125])
+@each_case("times", [1.8, 3.0])
+@each_case("first", [105, 125])
 @over_seeds(range(5))
 def test_lasting_loss_jump_is_critical_and_starts_at_the_first_high_step(times: float, first: int, seed: int) -> None:
     loss = changed(falling_loss(seed), slice(first, None), times)
@@ -157,7 +157,7 @@ def test_repeated_loss_spikes_are_a_warning() -> None:
     assert "4 such jumps" in finding.summary
 
 
-@pytest.mark.parametrize("times", [8.0, 30.0])
+@each_case("times", [8.0, 30.0])
 @over_seeds(range(10))
 def test_lasting_gradient_norm_jump_is_a_warning(times: float, seed: int) -> None:
     norm = changed(wild_then_calm_norm(seed), slice(120, None), times)
