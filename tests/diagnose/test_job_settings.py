@@ -16,7 +16,7 @@ def checked(name: str, *environments: dict[str, str], flap_s: float = 60.0, **fi
     return next(check for check in check_job(job) if check.name == name)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("environment", "seconds", "fit"),
     [
         ({}, "30.1 s", False),

@@ -132,7 +132,7 @@ def _unnamed(kind: Kind, *ranks: int) -> Finding:
     return replace(_finding(kind, 0, 59, 9.0), suspects=suspects)
 
 
-@pytest.mark.parametrize(("rank", "reported"), [(40, True), (12, False), (8, False)])
+@each_case(("rank", "reported"), [(40, True), (12, False), (8, False)])
 def test_slow_rank_hides_a_slow_link_without_a_suspect_only_at_its_own_host(rank: int, reported: bool) -> None:
     slow, link = _finding(Kind.COMPUTE_STRAGGLER, 0, 59, 9.0, rank=rank), _unnamed(Kind.SLOW_LINK, 8, 16)
     assert (link in without_symptoms([slow, link])) == reported
@@ -147,9 +147,8 @@ def test_late_launch_of_a_replica_is_not_reported_beside_the_slow_link_in_it(
     assert (late in found, link in found) == (reported, True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rank", "severity", "told"), [(3, "info", False), (3, "warning", True), (11, "info", True)],
-    ids=["slightly slow, same host", "slow for certain", "another host"],
 )  # fmt: skip
 def test_slightly_slow_rank_is_not_reported_beside_host_contention_on_its_host(
     rank: int, severity: str, told: bool
@@ -202,7 +201,7 @@ def test_slow_rank_is_not_reported_beside_host_contention_of_known_cause() -> No
     assert slow in without_symptoms([slow, crowded])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("work", "wait", "reported"),
     [
         ({}, {}, False),
@@ -213,10 +212,6 @@ def test_slow_rank_is_not_reported_beside_host_contention_of_known_cause() -> No
         ({}, {"evidence": {"cause": "process"}}, True),
         ({}, {"suspects": tuple(Suspect(rank=rank, host="host0", role=Role.INITIATING) for rank in (2, 3))}, True),
         ({}, {"suspects": (Suspect(rank=4, host="host0", role=Role.INITIATING),)}, True),
-    ],
-    ids=[
-        *("longer work", "costs a quarter", "costs little", "slight", "no process in particular", "another process"),
-        *("two ranks", "another rank"),
     ],
 )
 def test_host_contention_is_not_reported_when_longer_compute_of_its_rank_explains_it(

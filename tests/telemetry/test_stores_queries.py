@@ -72,6 +72,7 @@ from telemetry.stores.queries import (
 )
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.tables import ANNOTATIONS, FINDING_ACTIONS, HEARTBEATS, HOST_CLOCKS, PROFILE_REQUESTS, SPANS
+from tests.each_case import each_case
 from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made
 
@@ -490,8 +491,8 @@ def test_interrupted_step_of_a_dead_rank_is_not_listed_as_a_step(filled: StoreRe
     assert filled.read(InterruptedSteps(**RUN)).num_rows == 0
 
 
-@pytest.mark.parametrize("stage", [STEP, FORWARD])
-@pytest.mark.parametrize("run", [RUN, {"run_id": "other", "attempt": 0}], ids=["trained", "died"])
+@each_case("stage", [STEP, FORWARD])
+@each_case("run", [RUN, {"run_id": "other", "attempt": 0}])
 def test_step_times_of_earlier_attempts_equal_the_steps_of_each_attempt(
     filled: StoreReader, run: dict[str, Any], stage: int
 ) -> None:

@@ -145,7 +145,7 @@ def test_many_collectors_retry_at_different_moments() -> None:
     assert all(0.05 <= pause <= 0.1 for pause in pauses)
 
 
-@pytest.mark.parametrize("code", [ErrorCodes.WRONG_PASSWORD, 516, ErrorCodes.UNKNOWN_DATABASE])
+@each_case("code", [ErrorCodes.WRONG_PASSWORD, 516, ErrorCodes.UNKNOWN_DATABASE])
 def test_permanent_refusal_of_one_server_is_not_retried_on_the_next_server(code: int) -> None:
     world = World("a", "b")
     world.faults["a"] = ServerException("no", code)

@@ -81,7 +81,7 @@ def test_mesh_is_computed_from_the_strides_of_its_groups() -> None:
     assert mesh_of_strides({"pp": Stretch(1, 8), "tp": Stretch(8, 1)}, 8) == Topology(tp=8)
 
 
-@pytest.mark.parametrize("degrees", [{"dp": 0}, {"tp": -1}, {"dp": 2**20, "tp": 2}])
+@each_case("degrees", [{"dp": 0}, {"tp": -1}, {"dp": 2**20, "tp": 2}])
 def test_invalid_degrees_are_refused_with_a_hint(degrees: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="hint: "):
         Topology(**degrees)

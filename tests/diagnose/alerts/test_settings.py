@@ -143,9 +143,7 @@ def test_hook_with_an_invalid_value_is_rejected_with_the_name_of_its_key(hook: s
         make_hooks(parse_settings(f"[hooks.far]\n{hook}", where="test"))
 
 
-@pytest.mark.parametrize(
-    "url", ["http://[::1]:80/", "http://[fe80::1%25lo]/", "http://a_b.example:65535/x", "http://m.de."]
-)
+@each_case("url", ["http://[::1]:80/", "http://[fe80::1%25lo]/", "http://a_b.example:65535/x", "http://m.de."])
 def test_webhook_urls_of_every_valid_form_are_accepted(url: str) -> None:
     (hook,) = make_hooks(parse_settings(f'[hooks.far]\ntype = "webhook"\nurl = "{url}"', where="test"))
     assert hook.name == "far"

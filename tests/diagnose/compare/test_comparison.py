@@ -155,7 +155,7 @@ def test_settling_and_profiled_steps_are_left_out_and_too_few_steps_are_rejected
         side(run(9, num_steps=10))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "parts"),
     [
         ("gpt", ("gpt", None, None, "")),

@@ -10,7 +10,7 @@ from tests.each_case import each_case
 NUM_PAIRS = 3000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("chance", "degrees", "bound"),
     [(0.05, 2, 4.302653), (0.001, 3, 12.92398), (0.05, 10, 2.228139), (1e-6, 10, 10.51648), (0.05, 1e6, 1.959966)],
 )

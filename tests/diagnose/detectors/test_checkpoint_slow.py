@@ -123,10 +123,8 @@ def test_pipeline_stage_with_more_data_to_write_is_not_named() -> None:
     assert detect_slow_checkpoints(view_of(GRIDS[0], checkpoint_write=write_ns)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize(
-    ("snapshot_ns", "severities"), [(0.3e9, []), (0.8e9, [Severity.INFO]), (5e9, [Severity.WARNING])]
-)
+@each_case("topology", GRIDS)
+@each_case(("snapshot_ns", "severities"), [(0.3e9, []), (0.8e9, [Severity.INFO]), (5e9, [Severity.WARNING])])
 def test_snapshots_that_delay_all_ranks_name_no_rank(
     topology: Topology, snapshot_ns: float, severities: list[Severity]
 ) -> None:

@@ -91,16 +91,16 @@ def test_loads_long_on_all_ranks_at_once_name_no_rank(topology: Topology, rows: 
     assert "most ranks at the same time" in finding.summary
 
 
-@pytest.mark.parametrize("num_stalls", [1, 2])
-@pytest.mark.parametrize("everywhere", [True, False])
+@each_case("num_stalls", [1, 2])
+@each_case("everywhere", [True, False])
 def test_a_slow_first_load_yields_nothing(num_stalls: int, everywhere: bool) -> None:
     load_ns = loads(GRIDS[0], 0)
     load_ns[:num_stalls, : None if everywhere else 1] += 5e9
     assert detect_data_stall(view_of(load_ns, GRIDS[0])) == []
 
 
-@pytest.mark.parametrize("num_stalls", [1, 2])
-@pytest.mark.parametrize("everywhere", [True, False])
+@each_case("num_stalls", [1, 2])
+@each_case("everywhere", [True, False])
 def test_one_or_two_very_long_loads_among_slightly_long_ones_yield_nothing(num_stalls: int, everywhere: bool) -> None:
     load_ns = loads(GRIDS[0], 0)
     ranks = slice(None) if everywhere else 5
@@ -121,8 +121,8 @@ def test_short_loads_that_take_ten_times_longer_on_one_rank_yield_nothing() -> N
     assert detect_data_stall(view_of(load_ns, GRIDS[0])) == []
 
 
-@pytest.mark.parametrize("absent", [True, False])
-@pytest.mark.parametrize("topology", [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=2, tp=4)], ids=str)
+@each_case("absent", [True, False])
+@each_case("topology", [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=2, tp=4)])
 def test_ranks_that_load_for_their_tensor_group_are_not_named(topology: Topology, absent: bool) -> None:
     load_ns = loads(topology, 0, typical_ns=4.5e6, jitter=0.05)
     others = np.arange(topology.world_size) % topology.tp > 0

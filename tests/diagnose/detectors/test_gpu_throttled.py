@@ -116,7 +116,7 @@ def test_cost_and_ratio_are_means_when_counters_do_not_resolve_the_slow_steps() 
     assert finding.evidence["ratio"] == pytest.approx(1 + 0.4 * 3 / 5, rel=0.02)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("metric", "reason", "hint"),
     [
         (Metric.GPU_THROTTLE_POWER_NS, "power cap", "power limit"),

@@ -91,7 +91,7 @@ def test_a_card_that_flaps_three_times_is_named_with_its_host(host: str, seed: i
     assert held == set(range(8)) - set(finding.ranks)
 
 
-@pytest.mark.parametrize("lengths", [(0.5,), (8.0,), (3.0, 3.0)])
+@each_case("lengths", [(0.5,), (8.0,), (3.0, 3.0)])
 def test_few_short_flaps_are_marks_and_no_finding(lengths: tuple[float, ...]) -> None:
     view = flapping(lengths)
     assert found_in(view) == []
@@ -129,7 +129,7 @@ def test_settings_control_the_number_of_flaps_and_their_time_window() -> None:
     assert only(replace(flapping((3.0,)), settings=DetectorSettings(flaps=1))).evidence["flaps"] == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("timeout_s", "severity", "words"),
     [
         ("60", Severity.CRITICAL, "survives such flaps"),
@@ -260,7 +260,7 @@ def test_endlessly_flapping_idle_port_does_not_hide_another_card() -> None:
     assert only(replace(view, fleet=made_fleet(*view.fleet.events, *idle), meta=words)).hosts == ["h2"]
 
 
-@pytest.mark.parametrize("text", ["²", "9" * 5_000, "-3", "3.5", ""])
+@each_case("text", ["²", "9" * 5_000, "-3", "3.5", ""])
 def test_invalid_flap_count_counts_as_one(text: str) -> None:
     (found,) = find_outages([made_event(Happening.LINK_FLAPS, "h", "eth0", at_ns=SECOND_NS, text=text)])
     assert found.count == 1

@@ -76,13 +76,13 @@ def test_most_sensitive_metric_is_reported_first_followed_by_the_others() -> Non
     assert "so gpu-utilization" in finding.summary
 
 
-@pytest.mark.parametrize(("from_s", "until_s"), [(700.0, 900.0), (200.0, 600.0), (0.0, 120.0)])
+@each_case(("from_s", "until_s"), [(700.0, 900.0), (200.0, 600.0), (0.0, 120.0)])
 def test_difference_that_is_too_short_or_has_ended_is_not_reported(from_s: float, until_s: float) -> None:
     change = odd(Metric.GPU_POWER_W, 0.2, from_s=from_s, until_s=until_s)
     assert detect_unlike_host(seen(told(change=change))) == []
 
 
-@pytest.mark.parametrize("num_hosts", [4, 8, 40])
+@each_case("num_hosts", [4, 8, 40])
 def test_host_unlike_since_the_first_sample_is_named_only_for_a_large_difference(num_hosts: int) -> None:
     idle, slower = (odd(Metric.HOST_CPU_BUSY, factor, from_s=0.0) for factor in (0.02, 0.5))
     assert the_finding(seen(told(num_hosts, change=idle))).hosts == ["gpu-03"]
@@ -99,7 +99,7 @@ def test_small_difference_among_nearly_equal_hosts_yields_nothing() -> None:
     assert detect_unlike_host(seen(told(jitter=0.001, spread=0.0, change=change))) == []
 
 
-@pytest.mark.parametrize("num_hosts", [1, 2, 3])
+@each_case("num_hosts", [1, 2, 3])
 def test_fewer_than_four_hosts_yield_nothing(num_hosts: int) -> None:
     def change(metric: Metric, values: Floats) -> None:
         if metric is Metric.GPU_POWER_W:

@@ -42,7 +42,7 @@ def test_every_kind_of_fault_is_covered_by_these_tests() -> None:
     assert {text.partition(":")[0] for text in (*TEXTS, *OF_JOBS)} == set(KINDS)
 
 
-@pytest.mark.parametrize("text", OF_JOBS)
+@each_case("text", OF_JOBS)
 def test_fault_of_roles_or_experts_names_no_rank_and_is_rejected_for_other_jobs(text: str) -> None:
     kind, job = OF_JOBS[text]
     (truth,) = simulate(plan(text, num_steps=2, **job)).truth
@@ -51,7 +51,7 @@ def test_fault_of_roles_or_experts_names_no_rank_and_is_rejected_for_other_jobs(
         plan(text)
 
 
-@pytest.mark.parametrize("text", ["rollout=4", "rollout=4,actor=0", "rollout=4,actor=4,actor=4", "rollout:4,actor=4"])
+@each_case("text", ["rollout=4", "rollout=4,actor=0", "rollout=4,actor=4,actor=4", "rollout:4,actor=4"])
 def test_invalid_list_of_roles_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="not a list of roles"):
         parse_roles(text)

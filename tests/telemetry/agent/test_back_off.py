@@ -47,7 +47,7 @@ def away(retry_after_s: float | None = None) -> UnreachableError:
     return UnreachableError("away", hint="later", retry_after_s=retry_after_s)
 
 
-@pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"{}", b"[]", b'{"rows": "many", "duplicates": 0}', b"null"])
+@each_case("body", [b"<html>Welcome</html>", b"{}", b"[]", b'{"rows": "many", "duplicates": 0}', b"null"])
 def test_client_raises_unreachable_error_when_the_answer_is_not_from_a_collector(body: bytes) -> None:
     with answering(200, body) as url, CollectorClient(url) as client:
         with pytest.raises(UnreachableError, match="hint: check that this is the address of a rankscope collector"):

@@ -102,7 +102,7 @@ def test_error_for_an_invalid_secret_gives_the_reason_and_does_not_show_the_secr
     assert "schlüssel" not in str(told.value)
 
 
-@pytest.mark.parametrize("token", ["token", "write_token", "read_token"])
+@each_case("token", ["token", "write_token", "read_token"])
 def test_server_on_a_non_loopback_address_requires_one_of_the_tokens(token: str) -> None:
     with pytest.raises(UsageError, match="needs a token: set RANKSCOPE_TOKEN, or RANKSCOPE_WRITE_TOKEN"):
         ServerSettings.checked(host="0.0.0.0")
@@ -115,7 +115,7 @@ def test_equal_tokens_raise_an_error_that_does_not_show_them() -> None:
     assert "hush" not in str(told.value)
 
 
-@pytest.mark.parametrize("name", ["https://scope.example", "scope.example:8719", "scope.example/runs"])
+@each_case("name", ["https://scope.example", "scope.example:8719", "scope.example/runs"])
 def test_allowed_host_that_is_not_a_host_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="is not a host name"):
         ServerSettings.checked(allowed_hosts=f"other.example,{name}")

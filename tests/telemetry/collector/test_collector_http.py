@@ -21,6 +21,7 @@ from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import ARROW_TYPE, encode
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.forkserver import Program
 from tests.telemetry.made_rows import made, numbered_spans, of_run
 from tests.telemetry.served import collecting
@@ -101,7 +102,7 @@ def test_a_page_in_a_browser_cannot_send_rows(http: httpx.Client) -> None:
     assert post_batch(http, encode(SPANS), kind="text/plain").status_code == 415
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "reason"),
     [
         ({"query": "DropEverything"}, "unknown query"),

@@ -186,13 +186,13 @@ def test_profile_order_with_invalid_values_is_refused(change: dict[str, Any]) ->
         decode_order(json.dumps({**ORDER, **change}).encode())
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 60_000, b"\xff"])
+@each_case("body", [b"", b"[]", b"{", b"[" * 60_000, b"\xff"])
 def test_profile_order_that_is_not_a_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(UsageError, match="profile: "):
         decode_order(body)
 
 
-@pytest.mark.parametrize("change", [{"phase": "x"}, {"profile_id": "x"}, {"reason": "x" * 2000}, {"parts": 2**63}])
+@each_case("change", [{"phase": "x"}, {"profile_id": "x"}, {"reason": "x" * 2000}, {"parts": 2**63}])
 def test_profile_outcome_with_invalid_values_is_refused(change: dict[str, Any]) -> None:
     good = json.loads(ProfileOutcome(profile_id=ID, phase="done").to_json())
     assert ProfileOutcome.parse(json.dumps(good)).phase == "done"

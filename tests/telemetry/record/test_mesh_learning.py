@@ -135,7 +135,7 @@ def test_topology_is_read_from_a_device_mesh() -> None:
     assert topology_of_device_mesh(FakeMesh(ranks.reshape(4, 2, 2), ("dp", "pp", "tp"))) == Topology(dp=4, pp=2, tp=2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mesh", "reason"),
     [
         (FakeMesh(torch.tensor([[0, 1], [3, 2]]), ("dp", "tp")), "not in a regular order"),

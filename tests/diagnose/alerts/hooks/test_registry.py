@@ -80,7 +80,7 @@ def test_invalid_key_or_value_is_reported_with_hook_and_key(change: dict[str, ob
     assert expected in error_of({**WEBHOOK, **change})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("table", "needs"),
     [
         ({"type": "webhook"}, "url or url_env or url_file"),

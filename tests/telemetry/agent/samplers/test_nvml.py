@@ -90,7 +90,7 @@ def test_renumbered_throttle_counters_are_found_under_every_driver(driver: str) 
     assert values(sample, "gpu0")[Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS] == 2 * 10**9
 
 
-@pytest.mark.parametrize("driver", ["570.172.08", "535.104.12", "experimental", ""])
+@each_case("driver", ["570.172.08", "535.104.12", "experimental", ""])
 def test_power_smoothing_fields_are_not_read_as_throttle_counters(driver: str) -> None:
     seen = values(opened(ScriptedNvml(h100s(1), driver=driver)).sample(AT_NS), "gpu0")
     assert Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS not in seen

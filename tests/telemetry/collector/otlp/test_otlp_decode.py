@@ -100,7 +100,7 @@ def test_span_is_kept_when_the_time_of_its_event_is_too_late_to_store() -> None:
     assert decode_traces(request).tables["otel_spans"]["Events.Name"].to_pylist() == [["began"]]
 
 
-@pytest.mark.parametrize("trace_id", ["", "00" * 16, "abcd"])
+@each_case("trace_id", ["", "00" * 16, "abcd"])
 def test_a_log_record_with_an_invalid_trace_id_is_kept_without_it(trace_id: str) -> None:
     decoded = decode_logs(made_logs(trace_id=trace_id))
     assert decoded.tables["otel_logs"]["TraceId"].to_pylist() == [""]
