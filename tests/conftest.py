@@ -123,7 +123,6 @@ def kept_store(idle_stores: None) -> Iterator[EmbeddedStore]:
 @pytest.fixture
 def embedded(kept_store: EmbeddedStore) -> Iterator[EmbeddedStore]:
     """A store in memory that is empty."""
-    empty(kept_store)
     yield kept_store
     empty(kept_store)
 

@@ -11,6 +11,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import wait
@@ -31,13 +32,19 @@ class Program:
 
     Args:
         first: what the new process calls before everything else.
+        errors: the file for stderr. None: ``output``.
         variables: of the environment, beside those of the caller.
     """
 
     def __init__(
-        self, words: list[str], output: Path, first: Callable[[], None] | None = None, **variables: str
+        self,
+        words: list[str],
+        output: Path,
+        first: Callable[[], None] | None = None,
+        errors: Path | None = None,
+        **variables: str,
     ) -> None:
-        arguments = (words, {**os.environ, **variables}, os.getcwd(), output, first)
+        arguments = (words, {**os.environ, **variables}, os.getcwd(), (output, errors or output), first)
         self._process = FORKED.Process(target=_run_program, args=arguments)
         self._process.start()
 
@@ -68,8 +75,25 @@ class Program:
         self._process.kill()
 
 
+def output_of(*words: str, seconds: float = 240) -> str:
+    """What a program prints to stdout. It must end with status 0 within ``seconds``."""
+    with tempfile.TemporaryDirectory(prefix="rankscope-output-") as folder:
+        output, errors = Path(folder) / "output", Path(folder) / "errors"
+        program = Program(list(words), output, errors=errors)
+        try:
+            status = program.wait(seconds)
+        finally:
+            program.kill()
+        assert status == 0, output.read_text()[-3000:] + errors.read_text()[-3000:]
+        return output.read_text()
+
+
 def _run_program(
-    words: list[str], environment: dict[str, str], folder: str, output: Path, first: Callable[[], None] | None
+    words: list[str],
+    environment: dict[str, str],
+    folder: str,
+    outputs: tuple[Path, Path],
+    first: Callable[[], None] | None,
 ) -> None:
     """In the child."""
     if first is not None:
@@ -79,9 +103,8 @@ def _run_program(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for number in (1, 2):
-        os.dup2(descriptor, number)
+    for number, output in enumerate(outputs, 1):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
     how, what, *sys.argv[1:] = words
     if how == "-m":
         runpy.run_module(what, run_name="__main__", alter_sys=True)

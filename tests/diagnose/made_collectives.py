@@ -169,9 +169,9 @@ def _side(
     return as_operations(duration, start, np.broadcast_to(peer, duration.shape))
 
 
-def made_large_view() -> RunView:
-    """12,288 ranks, 20 steps, 2 occurrences of every stage."""
-    topology = Topology(dp=192, pp=8, tp=8)
+def made_large_view(dp: int) -> RunView:
+    """64 ranks in each of ``dp`` replicas, 20 steps, 2 occurrences of every stage."""
+    topology = Topology(dp=dp, pp=8, tp=8)
     view = make_collective_view(topology, num_steps=20, ranks_a_host=8)
 
     def twofold(one: Operations) -> Operations:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from diagnose.detectors.host_contention import detect_host_contention
 from diagnose.detectors.late_launch import detect_late_launch
@@ -20,6 +19,7 @@ from diagnose.model.view import RunView, Series
 from diagnose.pipeline import diagnose_view
 from telemetry.stages import STAGE_BY_LABEL
 from telemetry.topology import Topology
+from tests.each_case import each_case
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_ddp.json").read_text())
 COLUMNS = ("step", "rank", "start_ns", "duration_ns", "cpu_ns")
@@ -57,13 +57,13 @@ def _named(columns: list[list[int]]) -> list[tuple[str, list[int]]]:
     return list(zip(COLUMNS, columns, strict=True))
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@each_case("name", RECORDED)
 def test_the_slower_rank_is_the_only_finding(name: str) -> None:
     (finding,) = diagnose_view(recorded_view(name)).findings
     assert (finding.kind, finding.ranks) == (Kind.COMPUTE_STRAGGLER, [1])
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@each_case("name", RECORDED)
 def test_rank_that_waits_in_backward_is_not_reported_as_host_contention(name: str) -> None:
     assert detect_host_contention(recorded_view(name)) == []
 

@@ -6,6 +6,7 @@ import pytest
 
 from diagnose.nodecheck.check import Check
 from diagnose.nodecheck.job_settings import JobSettings, TopologyFile, check_job, read_conf, tcp_gives_up_s
+from tests.each_case import each_case
 
 
 def checked(name: str, *environments: dict[str, str], flap_s: float = 60.0, **fields: Any) -> Check:
@@ -15,7 +16,7 @@ def checked(name: str, *environments: dict[str, str], flap_s: float = 60.0, **fi
     return next(check for check in check_job(job) if check.name == name)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("environment", "seconds", "fit"),
     [
         ({}, "30.1 s", False),
@@ -54,7 +55,7 @@ def test_the_timeout_of_collectives_must_be_longer_than_the_flap() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "environment"),
     [
         ("NCCL_IB_TIMEOUT", {"NCCL_IB_TIMEOUT": "3600"}),

@@ -14,6 +14,7 @@ from diagnose.pipeline import diagnose_view, worst_first
 from telemetry.topology import Topology
 from tests.diagnose.made_operations import around, with_history
 from tests.diagnose.made_view import make_view
+from tests.each_case import each_case
 
 
 def _finding(
@@ -44,8 +45,8 @@ def test_failing_detector_is_reported_and_the_other_detectors_still_report(monke
     assert "odd-things failed: ZeroDivisionError" in kinds[Kind.INSUFFICIENT_EVIDENCE]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in NOT_BY_COST])
-@pytest.mark.parametrize("severity", ["critical", "warning"])
+@each_case("kind", [kind for kind in Kind if kind not in NOT_BY_COST])
+@each_case("severity", ["critical", "warning"])
 def test_a_finding_whose_cost_is_printed_as_zero_is_info(kind: Kind, severity: str) -> None:
     costly = _finding(kind, 0, 59, 0.06, severity=severity)
     assert limit_by_cost(costly) == costly
@@ -131,7 +132,7 @@ def _unnamed(kind: Kind, *ranks: int) -> Finding:
     return replace(_finding(kind, 0, 59, 9.0), suspects=suspects)
 
 
-@pytest.mark.parametrize(("rank", "reported"), [(40, True), (12, False), (8, False)])
+@each_case(("rank", "reported"), [(40, True), (12, False), (8, False)])
 def test_slow_rank_hides_a_slow_link_without_a_suspect_only_at_its_own_host(rank: int, reported: bool) -> None:
     slow, link = _finding(Kind.COMPUTE_STRAGGLER, 0, 59, 9.0, rank=rank), _unnamed(Kind.SLOW_LINK, 8, 16)
     assert (link in without_symptoms([slow, link])) == reported
@@ -146,9 +147,8 @@ def test_late_launch_of_a_replica_is_not_reported_beside_the_slow_link_in_it(
     assert (late in found, link in found) == (reported, True)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rank", "severity", "told"), [(3, "info", False), (3, "warning", True), (11, "info", True)],
-    ids=["slightly slow, same host", "slow for certain", "another host"],
 )  # fmt: skip
 def test_slightly_slow_rank_is_not_reported_beside_host_contention_on_its_host(
     rank: int, severity: str, told: bool
@@ -201,7 +201,7 @@ def test_slow_rank_is_not_reported_beside_host_contention_of_known_cause() -> No
     assert slow in without_symptoms([slow, crowded])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("work", "wait", "reported"),
     [
         ({}, {}, False),
@@ -212,10 +212,6 @@ def test_slow_rank_is_not_reported_beside_host_contention_of_known_cause() -> No
         ({}, {"evidence": {"cause": "process"}}, True),
         ({}, {"suspects": tuple(Suspect(rank=rank, host="host0", role=Role.INITIATING) for rank in (2, 3))}, True),
         ({}, {"suspects": (Suspect(rank=4, host="host0", role=Role.INITIATING),)}, True),
-    ],
-    ids=[
-        *("longer work", "costs a quarter", "costs little", "slight", "no process in particular", "another process"),
-        *("two ranks", "another rank"),
     ],
 )
 def test_host_contention_is_not_reported_when_longer_compute_of_its_rank_explains_it(

@@ -1,11 +1,10 @@
 """Counts of the records that ranks wrote and of the rows that a store holds."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from telemetry.record.reader import RankReader, find_rank_dirs
+from tests.forkserver import output_of
 
 COUNT = """
 import json, sys
@@ -22,10 +21,7 @@ store.close()
 
 def rows_stored(store_url: str) -> list[dict[str, int]]:
     """Rows by rank, counted in the store by a separate process. Spans and samples are numbered together."""
-    told = subprocess.run(
-        [sys.executable, "-c", COUNT, store_url], capture_output=True, text=True, check=True, timeout=60
-    )
-    rows: list[dict[str, int]] = json.loads(told.stdout)
+    rows: list[dict[str, int]] = json.loads(output_of("-c", COUNT, store_url))
     return rows
 
 

@@ -1,13 +1,15 @@
 """The disk of an embedded store is full. The store reports it and loses no stored rows."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
 from telemetry.stores.embedded import EmbeddedStore
+from tests.forkserver import output_of
 from tests.integration.chaos.small_disk import small_disk
 from tests.parts import require_root
+from tests.scenarios.command import run_code
 
 OPEN = """
 import sys
@@ -22,22 +24,17 @@ store.close()
 """
 
 
-def opened(url: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", OPEN, url], capture_output=True, text=True, check=False, timeout=120)
-
-
 def test_store_on_a_full_disk_is_not_opened_and_stays_intact(tmp_path: Path) -> None:
     require_root("mounts a small file system")
     with small_disk(tmp_path, size_mib=64) as disk:
         url = f"embedded:{tmp_path / 'store'}"
-        assert opened(url).stdout == "0\n"
+        assert run_code(OPEN, url).out == "0\n"
         disk.fill()
-        told = opened(url)
-        assert told.returncode == 1
-        assert "the disk has 0 MiB left" in told.stderr
+        refused = run_code(OPEN, url)
+        assert refused.status == 1
+        assert "the disk has 0 MiB left" in refused.out
         disk.free()
-        again = opened(url)
-        assert (again.stdout, again.stderr) == ("0\n", "")
+        assert run_code(OPEN, url).out == "0\n"
 
 
 def views_to_make(store: EmbeddedStore) -> list[str]:
@@ -56,13 +53,12 @@ def test_view_that_is_up_to_date_is_not_created_again() -> None:
     store.close()
 
 
-def test_rows_acknowledged_while_the_disk_fills_up_are_stored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [16, pytest.param(100, marks=pytest.mark.long)])
+def test_rows_acknowledged_while_the_disk_fills_up_are_stored(tmp_path: Path, rounds: int) -> None:
     """The engine continues without an error if the disk becomes full during a write."""
     require_root("mounts a small file system")
-    command = [sys.executable, "-m", "tests.integration.filled_store", str(tmp_path), "25", "1"]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    assert told.returncode == 0, told.stderr[-2000:]
-    found = json.loads(told.stdout)
+    printed = output_of("-m", "tests.integration.filled_store", str(tmp_path), str(rounds), "1")
+    found = json.loads(printed.splitlines()[-1])
     assert found["rows"] == found["numbers"] == found["told"] > 0
     assert found["total"] == sum(range(found["told"]))
     assert found["refused"] > 0

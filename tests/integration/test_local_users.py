@@ -132,6 +132,8 @@ PLANTS: dict[str, Callable[[Path, Path], None]] = {
     "pipe": lambda _, place: os.mkfifo(place, 0o666),
     "device": lambda _, place: os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(1, 5)),
 }
+WITHOUT_SECRET = ("pipe", "device")
+"""These show no file."""
 IN_EVERY_RUN = ("link", "hard link", "device")
 OTHERS = tuple(what for what in PLANTS if what not in IN_EVERY_RUN)
 PLACES = (
@@ -143,7 +145,8 @@ PLACES = (
 @pytest.mark.parametrize("what", [*IN_EVERY_RUN, *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)])
 def test_agent_follows_nothing_planted_in_a_rank_folder_to_a_file_of_another_user(machine: Machine, what: str) -> None:
     """Each place in each of two runs: one run for each secret."""
-    planted = {f"bad-{number}": where for number, where in enumerate(product(PLACES, machine.secrets))}
+    secrets = machine.secrets[:1] if what in WITHOUT_SECRET else machine.secrets
+    planted = {f"bad-{number}": where for number, where in enumerate(product(PLACES, secrets))}
     as_user(HONEST, record, machine.spool, "good")
     as_user(HOSTILE, record_each, machine.spool, tuple(planted))
     before = machine.snapshot()

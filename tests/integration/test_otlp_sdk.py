@@ -1,7 +1,6 @@
 """An unmodified OpenTelemetry SDK sends to a collector process. SELECT returns everything with the right ids."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from telemetry.wire.client import CollectorClient
 from tests.deadline import until
+from tests.forkserver import output_of
 from tests.integration.processes import COLLECT, Part, free_port
 
 RESOURCE = Resource.create({"service.name": "loader", "service.instance.id": "7"})
@@ -35,7 +35,7 @@ SELECT = """
 import json, sys
 from telemetry.stores.open import open_store
 store = open_store("embedded:" + sys.argv[1])
-print(json.dumps([store.query(sql).to_pylist() for sql in json.load(sys.stdin)], default=str))
+print(json.dumps([store.query(sql).to_pylist() for sql in json.loads(sys.argv[2])], default=str))
 store.close()
 """
 TABLES = ("otel_traces", "otel_logs", "otel_metrics_gauge", "otel_metrics_sum", "otel_metrics_histogram",
@@ -117,10 +117,7 @@ def send_logs(context: trace.SpanContext) -> None:
 def select(store: Path) -> Rows:
     """Every table, read by a separate process, because the folder has one owner at a time."""
     asked = json.dumps([f"SELECT * FROM {table}" for table in TABLES])
-    answer = subprocess.run(
-        [sys.executable, "-c", SELECT, str(store)], input=asked, capture_output=True, text=True, timeout=60, check=True
-    )
-    return dict(zip(TABLES, json.loads(answer.stdout), strict=True))
+    return dict(zip(TABLES, json.loads(output_of("-c", SELECT, str(store), asked)), strict=True))
 
 
 def test_every_span_is_stored_with_its_parent(sent: tuple[Rows, trace.SpanContext]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from telemetry.stores.open import open_store
 from telemetry.wire.codec import ARROW_TYPE, encode, labelled
-from tests.clickhouse_server import ClickHouseServer, running_server
+from tests.clickhouse_server import ClickHouseServer
 from tests.deadline import until
 from tests.integration.processes import COLLECT, Part, free_port
 from tests.telemetry.made_rows import numbered_spans
@@ -28,12 +28,6 @@ GROWTH_BYTES = 128 * 2**20
 """Most growth of the collector while the store hangs: the queue, the running insert and its copies."""
 PATIENCE_S = 1.0
 REFUSALS = 40
-
-
-@pytest.fixture
-def server() -> Iterator[ClickHouseServer]:
-    with running_server() as started:
-        yield started
 
 
 @contextmanager
@@ -89,16 +83,16 @@ class HastyAgent(threading.Thread):
 
 
 def test_collector_refuses_batches_and_uses_bounded_memory_while_the_store_hangs(
-    server: ClickHouseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clickhouse_server: ClickHouseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANKSCOPE_QUEUE_BYTES", str(QUEUE_BYTES))
-    with collecting(server.url("slow"), tmp_path) as (collector, url):
+    with collecting(clickhouse_server.url("slow"), tmp_path) as (collector, url):
         agents = [HastyAgent(rank, url) for rank in range(NUM_AGENTS)]
         for agent in agents:
             agent.start()
         until(lambda: all(agent.acked for agent in agents), what="rows of every agent")
         before = _memory_bytes(collector.pid)
-        with standing_still(server.pid):
+        with standing_still(clickhouse_server.pid):
             until(lambda: sum(agent.refused for agent in agents) >= REFUSALS, seconds=60, what="agents sent away")
             during = _memory_bytes(collector.pid)
         for agent in agents:
@@ -107,7 +101,7 @@ def test_collector_refuses_batches_and_uses_bounded_memory_while_the_store_hangs
             agent.join()
         assert collector.end(60) == 0, collector.said()
     assert during - before < GROWTH_BYTES
-    assert _rows_of(server) == [(agent.acked, agent.acked) for agent in agents]
+    assert _rows_of(clickhouse_server) == [(agent.acked, agent.acked) for agent in agents]
 
 
 def _rows_of(server: ClickHouseServer) -> list[tuple[int, int]]:

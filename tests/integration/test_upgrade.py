@@ -1,8 +1,6 @@
 """A new version upgrades old databases. An upgrade that is killed or runs twice at once loses no rows."""
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from telemetry.stores.open import MigratingStore, find_store, open_store
 from telemetry.stores.queries import Ranks, RunGrids, Spans, StageCounts
 from telemetry.topology import Topology
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer
+from tests.forkserver import output_of
 from tests.integration.old_database import NUM_SPANS, checksums, make_first, shape
 from tests.scenarios.command import rankscope
 from tests.telemetry.made_rows import made, owned
@@ -33,10 +32,7 @@ NUM_AT_ONCE = 4
 
 def run(module: str, *arguments: str) -> Any:
     """The JSON that a module of tests prints."""
-    command = [sys.executable, "-m", f"tests.integration.{module}", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(output_of("-m", f"tests.integration.{module}", *arguments).splitlines()[-1])
 
 
 @pytest.fixture

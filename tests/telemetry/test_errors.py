@@ -5,9 +5,8 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from telemetry.errors import JumpError, RankscopeError, UnreachableError
+from tests.each_case import each_case
 
 MORE: dict[type[RankscopeError], dict[str, Any]] = {
     JumpError: {"stored": {3: 7}},
@@ -22,7 +21,7 @@ def tree(top: type[RankscopeError]) -> Iterator[type[RankscopeError]]:
             yield from tree(below)
 
 
-@pytest.mark.parametrize("kind", sorted(set(tree(RankscopeError)), key=str), ids=lambda kind: kind.__name__)
+@each_case("kind", sorted(set(tree(RankscopeError)), key=str))
 def test_an_error_is_the_same_after_pickling(kind: type[RankscopeError]) -> None:
     error = kind("what\nwhere", hint="what next", **MORE.get(kind, {}))
     copy = pickle.loads(pickle.dumps(error))

@@ -13,13 +13,14 @@ import telemetry
 from telemetry.group_names import NO_PEER, axes_of_peer, peer_of_axes, peer_of_mask, resolved_peers
 from telemetry.record.collectives.process_group import register_traced_backend
 from telemetry.topology import MESH_AXES, Topology
+from tests.each_case import each_case
 from tests.telemetry.recording import recorded
 
 HYBRID = Topology.parse("dp_replicate=2,dp_shard=4,tp=2")
 SHARDS, REPLICAS = [[0, 1], [2, 3]], [[0, 2], [1, 3]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("names", "size", "axes"),
     [
         (("dp_shard",), 4, ("dp_shard",)),

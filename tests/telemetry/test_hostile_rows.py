@@ -29,6 +29,7 @@ from telemetry.stores.queries import Ranks
 from telemetry.topology import Topology
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import decode_batch, encode
+from tests.each_case import each_case
 from tests.telemetry.made_rows import made, numbered_spans, of_run
 from tests.telemetry.served import collecting
 
@@ -230,7 +231,7 @@ WRONG_NUMBERS: list[tuple[str, dict[str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("values", "reason"), WRONG_ANNOUNCEMENTS)
+@each_case(("values", "reason"), WRONG_ANNOUNCEMENTS)
 def test_announcement_with_invalid_values_is_refused(values: dict[str, object], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         decode_batch("ranks", encode(of_run(announcement(**values))))
@@ -242,13 +243,13 @@ def test_a_rank_announced_twice_in_one_batch_is_refused() -> None:
         decode_batch("ranks", encode(of_run(twice)))
 
 
-@pytest.mark.parametrize(("table", "values"), WRONG_NUMBERS)
+@each_case(("table", "values"), WRONG_NUMBERS)
 def test_rows_with_impossible_times_or_steps_are_refused(table: str, values: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=r"future|epoch|step"):
         decode_batch(table, encode(of_run(made(table, [values]))))
 
 
-@pytest.mark.parametrize("openings", ["x", "1:2:3", "1:", "1:-5", f"1:{2**63}", "1:1," * 400_000])
+@each_case("openings", ["x", "1:2:3", "1:", "1:-5", f"1:{2**63}", "1:1," * 400_000])
 def test_openings_that_cannot_be_read_are_refused(openings: str) -> None:
     rows = numbered_spans(0, 1).replace_schema_metadata({"run_id": "run", "attempt": "0", "openings": openings})
     with pytest.raises(UsageError, match="openings"):

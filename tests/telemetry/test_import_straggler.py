@@ -21,6 +21,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Reader, StoreReader
 from telemetry.stores.queries import LAST_STEP, Ranks, Runs, Spans
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.telemetry.made_traces import LAYOUT, Op, every_rank, save, table
 from tests.telemetry.served import collecting
 
@@ -63,7 +64,7 @@ def test_row_is_imported_as_a_span_of_its_stage(tmp_path: Path) -> None:
     assert (row["duration_ns"], row["cpu_ns"], row["issue_ns"], row["peer"]) == (500_000_000, -1, 0, -1)
 
 
-@pytest.mark.parametrize("label", sorted(set(STAGE_BY_LABEL) - {"step"}))
+@each_case("label", sorted(set(STAGE_BY_LABEL) - {"step"}))
 def test_every_stage_name_is_imported_as_its_stage(label: str, tmp_path: Path) -> None:
     assert column(imported(save(tmp_path, [Op(optype=label)])), "stage") == [STAGE_BY_LABEL[label]]
 
@@ -223,7 +224,7 @@ def _first(rows: pa.Table, name: str, value: int) -> pa.Array:
     return pa.array([value, *rows[name].to_pylist()[1:]])
 
 
-@pytest.mark.parametrize("what", SPOILT)
+@each_case("what", SPOILT)
 def test_invalid_trace_is_refused_with_a_hint(what: str, tmp_path: Path) -> None:
     spoil, words = SPOILT[what]
     with pytest.raises(UnreadableError, match=words) as refused:
@@ -252,7 +253,7 @@ def test_a_truncated_file_is_refused(kept: float, tmp_path: Path) -> None:
         imported(path)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("layout", "words"),
     [
         ("- 1\n- 2\n", "no lines"),
@@ -326,7 +327,7 @@ def test_repeated_import_completes_an_import_interrupted_after_any_block(
     made, reader = imported(save(tmp_path, every_rank(steps=(1,)))), StoreReader(embedded)
     for num_puts in range(100):
         run = replace(made, run_id=f"made-{num_puts}")
-        broke_off = break_off(run, embedded, num_puts, max_rows=5)
+        broke_off = break_off(run, embedded, num_puts, max_rows=10)  # ends within a rank
         if broke_off:
             put_run(run, StoreTarget(embedded))
         spans = stored(reader, run.run_id)
@@ -344,7 +345,7 @@ def test_run_is_not_listed_before_all_operations_are_stored(embedded: EmbeddedSt
     for _ in range(num_operations):
         if len(stored(StoreReader(embedded), "made")) == num_operations:
             break
-        assert break_off(run, embedded, 1)
+        assert break_off(run, embedded, 1, max_rows=8)
         assert StoreReader(embedded).read(Runs()).num_rows == 0
     assert len(stored(StoreReader(embedded), "made")) == num_operations
 

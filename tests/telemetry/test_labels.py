@@ -4,6 +4,7 @@ import pytest
 
 from telemetry.errors import UsageError
 from telemetry.labels import MAX_VALUE_LENGTH, label_meta, labels_in
+from tests.each_case import each_case
 
 
 def test_labels_are_read_back_from_the_meta_of_a_rank() -> None:
@@ -11,7 +12,7 @@ def test_labels_are_read_back_from_the_meta_of_a_rank() -> None:
     assert labels_in(meta) == {"team": "search", "note": "a=b, größer", "empty": ""}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong", ["team", "=x", "Team=x", "a b=x", "team=\x1b[2J", "team=a\nb", "team=" + "x" * (MAX_VALUE_LENGTH + 1)]
 )
 def test_invalid_label_is_refused_with_the_expected_form(wrong: str) -> None:

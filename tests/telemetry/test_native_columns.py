@@ -5,12 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from clickhouse_driver.bufferedreader import BufferedSocketReader
 from clickhouse_driver.bufferedwriter import BufferedSocketWriter
 from clickhouse_driver.columns.service import read_column, write_column
 
 from telemetry.stores.driver import native
+from tests.each_case import each_case
 
 AT_NS = 1_700_000_000_123_456_789
 MAP = pa.map_(pa.string(), pa.string())
@@ -36,7 +36,7 @@ def sent_and_received(column: pa.Array, written_as: str, read_as: str) -> list[A
         return list(read_column(CONTEXT, read_as, len(column), BufferedSocketReader(there, 4096)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("column", "written_as", "read_as", "expected"),
     [
         (pa.array([AT_NS, 0], pa.timestamp("ns")), "DateTime64(9)", "Int64", [AT_NS, 0]),
@@ -59,7 +59,6 @@ def sent_and_received(column: pa.Array, written_as: str, read_as: str) -> list[A
         (pa.array(["x", ""]), "String", "String", ["x", ""]),
         (pa.array([1, 2], pa.uint32()), "UInt32", "UInt32", [1, 2]),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_column_arrives_unchanged(column: pa.Array, written_as: str, read_as: str, expected: list[Any]) -> None:
     assert sent_and_received(column, written_as, read_as) == expected

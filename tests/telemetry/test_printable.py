@@ -8,6 +8,7 @@ import pytest
 from telemetry.errors import UsageError
 from telemetry.printable import log, one_line, printable, printable_lines
 from telemetry.run_names import MAX_NAME_BYTES, checked_run_name, usable_run_name
+from tests.each_case import each_case
 
 HOSTILE = "a\x1b[2J\x9b31m\r\n\u202eb\u2066\u200b\u2028\x00\udcff\x7f"
 GOOD = [
@@ -51,13 +52,13 @@ def test_log_writes_nothing_if_there_is_no_standard_error(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("name", GOOD)
+@each_case("name", GOOD)
 def test_common_run_names_are_accepted_unchanged(name: str) -> None:
     assert checked_run_name(name) == name
     assert usable_run_name(name) == name
 
 
-@pytest.mark.parametrize("name", BAD)
+@each_case("name", BAD)
 def test_invalid_run_names_are_refused_in_one_line_and_have_a_usable_replacement(name: str) -> None:
     with pytest.raises(UsageError, match="is not a valid run name") as refused:
         checked_run_name(name)

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -14,15 +12,14 @@ from telemetry.stores.migrations import SCHEMA
 from telemetry.stores.open import open_store
 from telemetry.tables import TABLES
 from tests.clickhouse_server import ClickHouseServer
+from tests.forkserver import output_of
 
 
 @pytest.fixture(scope="module")
 def cluster_report() -> dict[str, Any]:
     """Results from an engine with a cluster of one server."""
-    command = [sys.executable, "-m", "tests.telemetry.clustered_store"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    printed = output_of("-m", "tests.telemetry.clustered_store")
+    answer: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return answer
 
 

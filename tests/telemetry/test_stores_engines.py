@@ -19,6 +19,7 @@ from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient
 from tests.clickhouse_server import PASSWORD, USER, ClickHouseServer, running_server
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.forkserver import Program
 from tests.telemetry.made_rows import insert, made, numbered_spans
 
@@ -164,7 +165,7 @@ def test_embedded_folder_that_cannot_be_created_is_a_usage_error(tmp_path: Path)
     assert "hint: use a writable folder" in error
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     ["", "postgres://host/db", "spans", "clickhouse:///database", "clickhouse://h:port/db", "clickhouse://[::1"],
 )  # fmt: skip
@@ -180,7 +181,7 @@ def test_store_address_has_a_default_port_and_database_and_hides_its_password() 
     assert "p@ss" not in str(address)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url", ["postgres://me:s3cret@host/db", "me:s3cret@host", "clickhouse://me:s3cret@host/a-b",
             "clickhouse://me:s3cret", "clickhouse://me:s3@cret@host:port/db", "http://me:s3cret@"]
 )  # fmt: skip

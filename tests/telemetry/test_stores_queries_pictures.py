@@ -27,6 +27,7 @@ from telemetry.stores.queries import (
 )
 from telemetry.stores.queries.heat_map import Peers
 from telemetry.stores.queries.windows import MAX_FINE_CELLS, WINDOW_STEPS, column_steps
+from tests.each_case import each_case
 from tests.telemetry.either_store import ENGINES, either_store
 from tests.telemetry.made_rows import insert, made
 
@@ -103,7 +104,7 @@ def gathered(values: dict[Key, Any], key: Callable[[Key], Key]) -> dict[Key, lis
     return dict(groups)
 
 
-@pytest.mark.parametrize(("first", "last"), LIMITS)
+@each_case(("first", "last"), LIMITS)
 def test_means_over_windows_of_any_width_are_exact(reader: StoreReader, first: int, last: int) -> None:
     chosen = within(first, last, *STAGES[:4])
     by_step = summed(chosen, "rank", "stage", "step")
@@ -131,9 +132,18 @@ def beside_peers(means: dict[Key, float], rank: int, number: int, group: Callabl
     return means[rank, number] / median(peers) if peers else math.nan
 
 
-@pytest.mark.parametrize(("first", "last"), LIMITS)
-@pytest.mark.parametrize(("max_rows", "max_columns"), [(7, 1000), (7, 24), (3, 9), (1, 2)])
-@pytest.mark.parametrize("worst", ["ratio", "mean_ns"])
+@each_case(("first", "last"), LIMITS)
+@each_case(
+    ("max_rows", "max_columns", "worst"),
+    [
+        (NUM_RANKS, 1000, "ratio"),  # each cell has one rank
+        (NUM_RANKS, 24, "ratio"),
+        (3, 9, "ratio"),
+        (3, 9, "mean_ns"),
+        (1, 2, "ratio"),
+        (1, 2, "mean_ns"),
+    ],
+)
 def test_heat_map_shows_the_worst_rank_of_each_cell(
     reader: StoreReader, first: int, last: int, max_rows: int, max_columns: int, worst: Literal["ratio", "mean_ns"]
 ) -> None:
@@ -159,10 +169,8 @@ def test_heat_map_shows_the_worst_rank_of_each_cell(
     assert len({step for _, step in found}) <= max_columns
 
 
-@pytest.mark.parametrize(
-    ("peers", "group"), [("dp_group", lambda rank: rank % 4), ("tp_group", lambda rank: rank // 2)]
-)
-@pytest.mark.parametrize(("first", "last"), LIMITS)
+@each_case(("peers", "group"), [("dp_group", lambda rank: rank % 4), ("tp_group", lambda rank: rank // 2)])
+@each_case(("first", "last"), LIMITS)
 def test_heat_map_finds_the_rank_that_its_group_waits_for(
     reader: StoreReader, first: int, last: int, peers: Peers, group: Callable[[int], int]
 ) -> None:
@@ -208,9 +216,9 @@ def test_heat_map_can_show_cpu_time(reader: StoreReader) -> None:
     assert {(row["rank"], row["step"]): row["mean_ns"] for row in reader.read(query).to_pylist()} == by_step
 
 
-@pytest.mark.parametrize("num_ranks", [8, 1024, 12_288, 100_000])
-@pytest.mark.parametrize("num_steps", [1, 7, 600, 1000, 13_714, 10_000_000])
-@pytest.mark.parametrize("max_columns", [1, 150, 600])
+@each_case("num_ranks", [8, 1024, 12_288, 100_000])
+@each_case("num_steps", [1, 7, 600, 1000, 13_714, 10_000_000])
+@each_case("max_columns", [1, 150, 600])
 def test_column_width_respects_the_limits_of_columns_and_fine_cells(
     num_ranks: int, num_steps: int, max_columns: int
 ) -> None:
@@ -250,7 +258,7 @@ def test_straggler_scan_leaves_out_small_ratios_steps_and_collectives(reader: St
     assert {row["stage"] for row in everything} == set(STAGES) - {STEP, ALL_REDUCE}
 
 
-@pytest.mark.parametrize("newest", [1, 10, 1000])
+@each_case("newest", [1, 10, 1000])
 def test_newest_steps_are_the_last_of_all_steps(reader: StoreReader, newest: int) -> None:
     everything = reader.read(Steps(**RUN)).to_pylist()
     assert len(everything) == NUM_STEPS
@@ -282,7 +290,7 @@ def test_spans_that_fit_in_a_lane_are_all_returned(reader: StoreReader) -> None:
     assert reader.read(Spans(**window, longest=1000)).equals(reader.read(Spans(**window)))
 
 
-@pytest.mark.parametrize(("first", "last"), LIMITS)
+@each_case(("first", "last"), LIMITS)
 def test_sums_and_counts_of_stages_equal_those_of_the_spans(reader: StoreReader, first: int, last: int) -> None:
     window, chosen = {**RUN, "first_step": first, "last_step": last}, within(first, last)
     by_chunk = summed(chosen, "step", "rank", "stage", "chunk")

@@ -29,6 +29,7 @@ from telemetry.stores.queries import (
 )
 from tests.benchmarks.made_spans import MadeJob
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert
 
@@ -68,7 +69,7 @@ def plan_of(store: EmbeddedStore, query: Query, *, settings: str = "") -> str:
     return "\n".join(rows["explain"].to_pylist())
 
 
-@pytest.mark.parametrize(("query", "rollup"), ROLLED_UP)
+@each_case(("query", "rollup"), ROLLED_UP)
 def test_wide_query_is_answered_from_a_roll_up(rolled_up: EmbeddedStore, query: Query, rollup: str) -> None:
     assert f"ReadFromMergeTree ({rollup})" in plan_of(rolled_up, query)
 

@@ -17,6 +17,7 @@ from telemetry.stores.queries import Spans
 from telemetry.stores.servers import LONGEST_PAUSE_S, Servers
 from tests.certificates import make_authority, make_server
 from tests.clickhouse_server import PASSWORD, PASSWORD_IN_URL, READER, USER, ClickHouseServer, running_server
+from tests.each_case import each_case
 from tests.telemetry.made_rows import insert, numbered_spans
 from ui.cli.readers import open_reader
 
@@ -45,7 +46,7 @@ def test_store_password_is_read_from_the_environment_or_a_file_and_never_printed
     assert not any(one.password in f"{one} {one!r}" for one in (from_file, told, written))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "told"),
     [
         ("clickhouse://h/d?clutser=x", "unknown option 'clutser'"),
@@ -144,7 +145,7 @@ def test_many_collectors_retry_at_different_moments() -> None:
     assert all(0.05 <= pause <= 0.1 for pause in pauses)
 
 
-@pytest.mark.parametrize("code", [ErrorCodes.WRONG_PASSWORD, 516, ErrorCodes.UNKNOWN_DATABASE])
+@each_case("code", [ErrorCodes.WRONG_PASSWORD, 516, ErrorCodes.UNKNOWN_DATABASE])
 def test_permanent_refusal_of_one_server_is_not_retried_on_the_next_server(code: int) -> None:
     world = World("a", "b")
     world.faults["a"] = ServerException("no", code)

@@ -4,6 +4,7 @@ import pytest
 from telemetry.errors import UsageError
 from telemetry.record.mesh_learning import Stretch, mesh_of_strides
 from telemetry.topology import AXES, Place, Topology
+from tests.each_case import each_case
 
 GRID = Topology(dp=2, pp=3, tp=4)
 TITAN = Topology(mesh=(("pp", 2), ("dp_replicate", 2), ("dp_shard", 3), ("cp", 2), ("tp", 2)))
@@ -80,13 +81,13 @@ def test_mesh_is_computed_from_the_strides_of_its_groups() -> None:
     assert mesh_of_strides({"pp": Stretch(1, 8), "tp": Stretch(8, 1)}, 8) == Topology(tp=8)
 
 
-@pytest.mark.parametrize("degrees", [{"dp": 0}, {"tp": -1}, {"dp": 2**20, "tp": 2}])
+@each_case("degrees", [{"dp": 0}, {"tp": -1}, {"dp": 2**20, "tp": 2}])
 def test_invalid_degrees_are_refused_with_a_hint(degrees: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="hint: "):
         Topology(**degrees)
 
 
-@pytest.mark.parametrize("text", ["", "pp", "pp=2;tp=2", "pp=2,pp=2", "pp=0", "model=2", "tp=999999999999", "dp=-1"])
+@each_case("text", ["", "pp", "pp=2;tp=2", "pp=2,pp=2", "pp=0", "model=2", "tp=999999999999", "dp=-1"])
 def test_invalid_mesh_text_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError, match="hint: "):
         Topology.parse(text)

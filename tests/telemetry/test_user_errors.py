@@ -6,11 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import telemetry
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.user_errors import CRASH_STATUS, user_error
+from tests.each_case import each_case
 
 
 def test_error_of_this_package_is_returned_unchanged() -> None:
@@ -28,7 +27,7 @@ def test_permission_error_below_the_python_prefix_is_a_user_error() -> None:
     assert user_error(PermissionError(errno.EACCES, "Permission denied", f"{sys.prefix}/out")) is not None
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@each_case("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_full_disk_is_a_user_error_even_without_a_path(number: int) -> None:
     error = user_error(OSError(number, os.strerror(number)))
     assert error is not None
@@ -39,7 +38,7 @@ def test_symlink_loop_is_a_user_error() -> None:
     assert user_error(RuntimeError("Symlink loop from '/tmp/a'")) is not None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error",
     [
         KeyError("x"),
@@ -50,13 +49,12 @@ def test_symlink_loop_is_a_user_error() -> None:
         ModuleNotFoundError("No module named 'telemetry.x'", name="telemetry.x"),
         ModuleNotFoundError("No module named 'unheard_of'", name="unheard_of"),
     ],
-    ids=repr,
 )
 def test_defect_of_this_package_is_not_a_user_error(error: Exception) -> None:
     assert user_error(error) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("package", "extra", "named"),
     [("psutil", "agent", "agent"), ("psutil", "ui", "ui"), ("plotly", "agent", "ui"), ("plotly", "all", "all")],
 )

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from telemetry.errors import UnreachableError
 from telemetry.stores.embedded import CHECK_S, EmbeddedStore
 from telemetry.stores.whole_parts import HASH_BYTES, LISTED, TABLES, WholeParts, listed_sizes
+from tests.memory_store import memory_store
 
 COUNT = "SELECT count() AS n, sum(value) AS total FROM samples"
 
@@ -28,13 +30,35 @@ def rows_from(seq: int) -> pa.Table:
     )
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> EmbeddedStore:
-    store = EmbeddedStore(tmp_path)
+def store_in(folder: Path) -> EmbeddedStore:
+    """A store with three inserts."""
+    store = EmbeddedStore(folder)
     store.migrate()
     for seq in (0, 3, 6):
         store.insert("samples", rows_from(seq))
     return store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> EmbeddedStore:
+    return store_in(tmp_path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """The files of a closed store. A test that changes a file writes it back."""
+
+    folder: Path
+    newest_part: Path
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Closed:
+    folder = tmp_path_factory.mktemp("closed")
+    store = store_in(folder)
+    part = newest_part(store)
+    store.close()
+    return Closed(folder=folder, newest_part=part)
 
 
 def newest_part(store: EmbeddedStore) -> Path:
@@ -46,17 +70,16 @@ def files_of(part: Path) -> list[Path]:
     return sorted(path for path in part.rglob("*") if path.is_file())
 
 
-def test_part_that_lacks_any_byte_is_found_as_torn(store: EmbeddedStore, tmp_path: Path) -> None:
-    part = newest_part(store)
-    assert WholeParts(tmp_path).find_torn() == []
+def test_part_that_lacks_any_byte_is_found_as_torn(closed: Closed) -> None:
+    part = closed.newest_part
+    assert WholeParts(closed.folder).find_torn() == []
     found = {}
     for path in files_of(part):
         content = path.read_bytes()
         for size in {0, len(content) - 1}:
             path.write_bytes(content[:size])
-            found[path.relative_to(part), size] = WholeParts(tmp_path).find_torn()
+            found[path.relative_to(part), size] = WholeParts(closed.folder).find_torn()
         path.write_bytes(content)
-    store.close()
     assert len(found) > 20
     # No list has the size of these few files. They only must not be empty.
     assert {str(path) for (path, size), torn in found.items() if torn != [part] and size} <= {
@@ -65,15 +88,17 @@ def test_part_that_lacks_any_byte_is_found_as_torn(store: EmbeddedStore, tmp_pat
         for name in ("columns", "columns_substreams", "default_compression_codec")
     }
     assert all(torn == [part] for (_, size), torn in found.items() if not size)
-    assert WholeParts(tmp_path).find_torn() == []
+    assert WholeParts(closed.folder).find_torn() == []
 
 
-def test_part_is_checked_only_once(store: EmbeddedStore, tmp_path: Path) -> None:
-    parts = WholeParts(tmp_path)
+def test_part_is_checked_only_once(closed: Closed) -> None:
+    parts, data = WholeParts(closed.folder), closed.newest_part / "data.bin"
     assert parts.find_torn() == []
-    (newest_part(store) / "data.bin").write_bytes(b"")
+    content = data.read_bytes()
+    data.write_bytes(b"")
     assert parts.find_torn() == []
-    store.close()
+    assert WholeParts(closed.folder).find_torn() == [closed.newest_part]
+    data.write_bytes(content)
 
 
 def merge_and_tear(store: EmbeddedStore) -> Path:
@@ -140,15 +165,13 @@ def test_store_is_closed_and_keeps_merged_parts_if_there_is_no_room_to_repair(
     store.close()
 
 
-def test_every_table_keeps_merged_parts_longer_than_a_torn_part_stays_undetected(store: EmbeddedStore) -> None:
-    sql = "SELECT name, engine_full FROM system.tables WHERE database = 'rankscope' AND engine LIKE '%MergeTree'"
-    kept = {
-        row["name"]: re.search(r"old_parts_lifetime = (\d+)", row["engine_full"])
-        for row in store.query(sql).to_pylist()
-    }
+def test_every_table_keeps_merged_parts_longer_than_a_torn_part_stays_undetected() -> None:
+    sql = "SELECT name, engine_full FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree'"
+    with memory_store() as store:
+        rows = store.query(sql).to_pylist()
+    kept = {row["name"]: re.search(r"old_parts_lifetime = (\d+)", row["engine_full"]) for row in rows}
     assert {name for name, found in kept.items() if not found} == {"migrations"}
     assert all(int(found[1]) > 2 * CHECK_S for found in kept.values() if found)
-    store.close()
 
 
 def test_a_torn_part_is_found_at_the_next_start(store: EmbeddedStore, tmp_path: Path) -> None:
@@ -159,9 +182,8 @@ def test_a_torn_part_is_found_at_the_next_start(store: EmbeddedStore, tmp_path: 
     again.close()
 
 
-def test_truncated_checksum_list_is_refused(store: EmbeddedStore) -> None:
-    whole = (newest_part(store) / "checksums.txt").read_bytes()
-    store.close()
+def test_truncated_checksum_list_is_refused(closed: Closed) -> None:
+    whole = (closed.newest_part / "checksums.txt").read_bytes()
     assert "data.bin" in listed_sizes(whole)
     for size in (0, 1, 30, 60, 200):
         with pytest.raises(ValueError, match="cut off"):

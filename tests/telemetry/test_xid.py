@@ -1,9 +1,8 @@
-import pytest
-
 from telemetry.xid import XidSeverity, meaning_of, xid_catalogue
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("number", "severity", "action"),
     [
         (13, XidSeverity.APPLICATION, "RESTART_APP"),

@@ -3,10 +3,11 @@
 import json
 import math
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from typer.testing import CliRunner, Result
 
 from diagnose.pipeline import diagnose_run
@@ -45,6 +46,12 @@ def collector(store: EmbeddedStore) -> Iterator[str]:
 
 def export(collector: str, *arguments: object) -> Result:
     return CliRunner().invoke(app, ["export", *map(str, arguments), "--store", collector])
+
+
+def events_in(folder: Path, **options: Any) -> Any:
+    """What TensorBoard reads. It is loaded here, because it takes half a second, and each worker collects this file."""
+    accumulator = import_module("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    return accumulator(str(folder), **options).Reload()
 
 
 def all_values(store: EmbeddedStore) -> list[StepValues]:
@@ -104,7 +111,7 @@ def test_tensorboard_reads_scalars_and_findings_of_an_export(
     answer = export(collector, "tensorboard", NAME, "--out", tmp_path / "events", "--json")
     assert answer.exit_code == 0, answer.output
     said = json.loads(answer.stdout)
-    events = EventAccumulator(str(tmp_path / "events"), size_guidance={"scalars": 0, "tensors": 0}).Reload()
+    events = events_in(tmp_path / "events", size_guidance={"scalars": 0, "tensors": 0})
     steps = all_values(store)
     assert set(events.Tags()["scalars"]) == {name for of_step in steps for name in of_step.values}
     losses = events.Scalars("loss")
@@ -126,7 +133,7 @@ def test_nan_loss_is_exported_as_nan(embedded: EmbeddedStore, tmp_path: Path) ->
     insert(embedded, "samples", made("samples", values), run_id=NAME)
     with collecting(embedded) as client:
         assert export(client.url, "tensorboard", NAME, "--out", tmp_path / "events").exit_code == 0
-    losses = EventAccumulator(str(tmp_path / "events")).Reload().Scalars("loss")
+    losses = events_in(tmp_path / "events").Scalars("loss")
     assert [math.isnan(point.value) for point in losses] == [False, True, False]
 
 

@@ -55,7 +55,7 @@ def by_fingerprint(notices: Sequence[Notice]) -> dict[str, list[Notice]]:
     return told
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(checks, max_size=25), st.booleans())
 def test_each_alert_is_sent_in_order_and_resolved(sequence: list[tuple[str, float, list[Finding]]], real: bool) -> None:
     watched = Watched(policy(resend_s=20) if real else quick(for_s=FOR_S, keep_firing_for_s=KEEP_S, resend_s=20))
@@ -95,7 +95,7 @@ def worse(notice: Notice, before: Notice) -> bool:
     return order.index(notice.severity) > order.index(before.severity)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(checks, max_size=25))
 def test_restart_between_any_two_checks_does_not_change_notices_state_or_log(
     sequence: list[tuple[str, float, list[Finding]]],
@@ -108,7 +108,7 @@ def test_restart_between_any_two_checks_does_not_change_notices_state_or_log(
     assert one.log == other.log
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from([5, 5, 5, 20, 90]), st.booleans()), max_size=60))
 def test_each_incident_is_sent_once(looks_at_one: list[tuple[int, bool]]) -> None:
     """An incident ends when its finding is absent for the keep-firing time."""

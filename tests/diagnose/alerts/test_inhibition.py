@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import pytest
-
 from diagnose.alerts.check import Check
 from diagnose.alerts.life import State, advance
 from diagnose.alerts.sightings import RunFindings, Sighting
 from diagnose.causes import TABLE, Reach
 from diagnose.findings import Kind, Severity
 from tests.diagnose.alerts.made_checks import START_NS, Watched, finding, policy, quick, words
+from tests.each_case import each_case
 
 FLAP = finding(Kind.NIC_FLAP, 5, device="eth0")
 HANG = finding(Kind.HUNG_COLLECTIVE, 9, severity=Severity.CRITICAL)
@@ -121,7 +120,7 @@ def test_cause_does_not_suppress_alerts_of_another_run() -> None:
     assert sorted(told) == ["firing hung-collective", "firing nic-flap"]
 
 
-@pytest.mark.parametrize("kind", sorted(Kind))
+@each_case("kind", sorted(Kind))
 def test_no_kind_suppresses_itself_through_a_chain_of_causes(kind: Kind) -> None:
     """Two alerts that suppress each other would both stay unsent. A node is a kind, with or without a named place."""
     for named in (True, False):

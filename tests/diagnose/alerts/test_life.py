@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import pytest
-
 from diagnose.alerts.alert import Phase, fingerprint_of, labels_of
 from diagnose.alerts.life import UNKNOWN_S
 from diagnose.alerts.notice import Status
 from diagnose.alerts.rules import Policy
 from diagnose.findings import Finding, Kind, Severity
 from tests.diagnose.alerts.made_checks import RUN, START_NS, Watched, finding, policy, quick, words
+from tests.each_case import each_case
 
 STRAGGLER = finding(Kind.COMPUTE_STRAGGLER, 5)
 
@@ -134,7 +133,7 @@ def test_fingerprint_does_not_depend_on_severity_cost_steps_or_stage() -> None:
     assert fingerprint_of(labels_of(one, RUN, 0)) == fingerprint_of(labels_of(other, RUN, 0))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [
         labels_of(STRAGGLER, RUN, 1),

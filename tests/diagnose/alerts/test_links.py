@@ -4,6 +4,7 @@ import pytest
 
 from diagnose.findings import Kind
 from tests.diagnose.alerts.made_checks import Watched, finding, quick
+from tests.each_case import each_case
 from ui.dashboard.address import parse_search
 from ui.dashboard.defaults import FAMILY_OF
 from ui.dashboard.view_state import StepRange, View
@@ -20,7 +21,7 @@ def test_notice_link_opens_the_view_of_its_kind_with_run_attempt_steps_and_rank(
     assert (state.run, state.attempt, state.rank, state.steps) == ("monday", 0, 5, StepRange(100, 140))
 
 
-@pytest.mark.parametrize("kind", sorted(FAMILY_OF))
+@each_case("kind", sorted(FAMILY_OF))
 def test_notice_link_of_a_host_finding_opens_the_fleet_page_of_that_host(kind: Kind) -> None:
     (notice,) = Watched(quick(dashboard="http://dash")).sees(finding(kind, 5, host="gpu 05", steps=(100, 140)))
     state, notes = parse_search(notice.link.partition("?")[2])

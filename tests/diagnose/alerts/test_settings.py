@@ -10,6 +10,7 @@ from diagnose.alerts.rules import DEFAULTS
 from diagnose.alerts.settings import MAX_BYTES, default_settings, make_hooks, parse_settings, read_settings
 from diagnose.findings import Kind, Severity
 from telemetry.errors import UnreadableError, UsageError
+from tests.each_case import each_case
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "alerts.md"
 TWO_HOOKS = '[hooks.log]\ntype = "log"\n[hooks.more]\ntype = "log"\n'
@@ -41,7 +42,7 @@ def test_a_kind_may_have_no_hooks() -> None:
     assert parse_settings("[rules.mfu-decline]\nhooks = []", where="test").rules["mfu-decline"].hooks == ()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "seconds"),
     [('"30s"', 30), ('"5m"', 300), ('"1.5h"', 5400), ('"250 ms"', 0.25), ("7", 7), ('"1d"', 86_400)],
 )
@@ -49,7 +50,7 @@ def test_duration_is_read_from_text_with_a_unit_or_from_a_number_of_seconds(text
     assert parse_settings(f"[rules]\nfor = {text}", where="test").rules["nic-flap"].for_s == seconds
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "what", "hint"),
     [
         ("evry = 5", "test: evry: unknown key", "did you mean every?"),
@@ -126,7 +127,7 @@ def test_alerts_guide_lists_the_default_rule_of_every_kind() -> None:
     assert told == {str(kind): (rule.for_s, rule.keep_firing_for_s) for kind, rule in DEFAULTS.items()}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("hook", "key"),
     [
         ('type = "webhook"\nurl = "http://127.0.0.1:99999/"', "url"),
@@ -142,9 +143,7 @@ def test_hook_with_an_invalid_value_is_rejected_with_the_name_of_its_key(hook: s
         make_hooks(parse_settings(f"[hooks.far]\n{hook}", where="test"))
 
 
-@pytest.mark.parametrize(
-    "url", ["http://[::1]:80/", "http://[fe80::1%25lo]/", "http://a_b.example:65535/x", "http://m.de."]
-)
+@each_case("url", ["http://[::1]:80/", "http://[fe80::1%25lo]/", "http://a_b.example:65535/x", "http://m.de."])
 def test_webhook_urls_of_every_valid_form_are_accepted(url: str) -> None:
     (hook,) = make_hooks(parse_settings(f'[hooks.far]\ntype = "webhook"\nurl = "{url}"', where="test"))
     assert hook.name == "far"

@@ -19,6 +19,7 @@ from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import GRID, plan
+from tests.each_case import each_case
 from tests.score.windows import until
 
 ROLES = parse_roles("rollout=4,actor=4")
@@ -165,7 +166,7 @@ def test_settling_and_profiled_steps_are_left_out_and_too_few_steps_are_rejected
         side(run(9, num_steps=10))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "parts"),
     [
         ("gpt", ("gpt", None, None, "")),
@@ -181,7 +182,7 @@ def test_name_of_a_side_is_parsed_and_printed(text: str, parts: Sequence[object]
     assert parse_side(str(name)) == name
 
 
-@pytest.mark.parametrize("text", ["", "/0", "gpt/x", "gpt/0/1", "gpt/steps=9-5", "gpt/steps=x", "gpt/ranks=", "gpt/"])
+@each_case("text", ["", "/0", "gpt/x", "gpt/0/1", "gpt/steps=9-5", "gpt/steps=x", "gpt/ranks=", "gpt/"])
 def test_invalid_name_of_a_side_is_rejected_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_side(text)

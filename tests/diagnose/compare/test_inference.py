@@ -5,11 +5,12 @@ import pytest
 
 from diagnose.compare.inference import locate, spread_between, student_bound
 from diagnose.model.operations import Floats
+from tests.each_case import each_case
 
 NUM_PAIRS = 3000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("chance", "degrees", "bound"),
     [(0.05, 2, 4.302653), (0.001, 3, 12.92398), (0.05, 10, 2.228139), (1e-6, 10, 10.51648), (0.05, 1e6, 1.959966)],
 )
@@ -29,10 +30,10 @@ def steps(random: np.random.Generator, count: int, lingering: float, shape: str)
     return np.asarray(noise[50:])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("lingering", "shape"), [(0.0, "normal"), (0.5, "normal"), (0.8, "normal"), (0.5, "long tail"), (0.0, "two levels")]
 )
-@pytest.mark.parametrize("trim", [0.2, 0.0])
+@each_case("trim", [0.2, 0.0])
 def test_false_differences_of_equal_series_are_about_as_rare_as_the_given_chance(
     lingering: float, shape: str, trim: float
 ) -> None:

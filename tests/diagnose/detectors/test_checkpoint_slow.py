@@ -12,6 +12,7 @@ from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, make_operations, with_operations
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 NUM_STEPS = 60
 SNAPSHOT_NS = 0.1e9
@@ -41,21 +42,21 @@ def saving(topology: Topology, rows: list[int], *, jitter: float = 0.05, seed: i
     )
 
 
-@pytest.mark.parametrize(("topology", "rows"), list(product(GRIDS, ROWS.values())), ids=str)
+@each_case(("topology", "rows"), list(product(GRIDS, ROWS.values())))
 @over_seeds(SEEDS)
 def test_healthy_checkpoints_yield_nothing(topology: Topology, rows: list[int], seed: int) -> None:
     assert detect_slow_checkpoints(saving(topology, rows, seed=seed)) == []
 
 
-@pytest.mark.parametrize(("topology", "rows"), list(product(GRIDS, ROWS.values())), ids=str)
-@pytest.mark.parametrize("jitter", [0.3, 0.7])
+@each_case(("topology", "rows"), list(product(GRIDS, ROWS.values())))
+@each_case("jitter", [0.3, 0.7])
 @over_seeds(SEEDS)
 def test_heavy_jitter_yields_nothing(topology: Topology, rows: list[int], jitter: float, seed: int) -> None:
     assert detect_slow_checkpoints(saving(topology, rows, jitter=jitter, seed=seed)) == []
 
 
-@pytest.mark.parametrize(("topology", "times"), list(product(GRIDS, [1.7, 3.0])), ids=str)
-@pytest.mark.parametrize("stage", ["checkpoint_snapshot", "checkpoint_write"])
+@each_case(("topology", "times"), list(product(GRIDS, [1.7, 3.0])))
+@each_case("stage", ["checkpoint_snapshot", "checkpoint_write"])
 @over_seeds(range(5))
 def test_only_the_rank_that_saves_slowly_is_named(topology: Topology, times: float, stage: str, seed: int) -> None:
     save_ns = saves(1e9, topology, ROWS[6], seed=seed)
@@ -71,7 +72,7 @@ def test_only_the_rank_that_saves_slowly_is_named(topology: Topology, times: flo
     assert finding.seconds_lost == pytest.approx(lost_s, rel=0.15)
 
 
-@pytest.mark.parametrize(("topology", "times"), list(zip(GRIDS, [2.0, 1.7, 5.0], strict=True)), ids=str)
+@each_case(("topology", "times"), list(zip(GRIDS, [2.0, 1.7, 5.0], strict=True)))
 @over_seeds(range(5))
 def test_two_checkpoints_suffice_to_name_a_slow_rank(topology: Topology, times: float, seed: int) -> None:
     """The fewer ranks there are, the larger the slowdown must be."""
@@ -81,7 +82,7 @@ def test_two_checkpoints_suffice_to_name_a_slow_rank(topology: Topology, times: 
     assert finding.ranks == [2]
 
 
-@pytest.mark.parametrize(("times", "accused"), [(2.0, []), (12.0, [2])])
+@each_case(("times", "accused"), [(2.0, []), (12.0, [2])])
 @over_seeds(range(5))
 def test_a_single_checkpoint_names_only_a_clear_outlier(times: float, accused: list[int], seed: int) -> None:
     write_ns = saves(WRITE_NS, GRIDS[0], ROWS[1], seed=seed)
@@ -122,10 +123,8 @@ def test_pipeline_stage_with_more_data_to_write_is_not_named() -> None:
     assert detect_slow_checkpoints(view_of(GRIDS[0], checkpoint_write=write_ns)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize(
-    ("snapshot_ns", "severities"), [(0.3e9, []), (0.8e9, [Severity.INFO]), (5e9, [Severity.WARNING])]
-)
+@each_case("topology", GRIDS)
+@each_case(("snapshot_ns", "severities"), [(0.3e9, []), (0.8e9, [Severity.INFO]), (5e9, [Severity.WARNING])])
 def test_snapshots_that_delay_all_ranks_name_no_rank(
     topology: Topology, snapshot_ns: float, severities: list[Severity]
 ) -> None:

@@ -9,13 +9,14 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 MANY_PEERS = [Topology(dp=2, pp=2, tp=2), Topology(dp=4), Topology(dp=8, pp=4, tp=4)]
 ONE_PEER = [Topology(dp=2), Topology(dp=2, pp=2)]
 GRIDS = [*MANY_PEERS, *ONE_PEER]
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_compute_stragglers(make_view(topology, seed=seed)) == []
@@ -35,14 +36,14 @@ def test_only_the_slow_rank_is_named(topology: Topology, factor: float, seed: in
     assert finding.evidence["ratio"] == pytest.approx(factor, rel=0.06)
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@each_case("topology", GRIDS)
+@each_case("jitter", [0.3, 1.0])
 @over_seeds(range(10))
 def test_heavy_jitter_without_a_culprit_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
     assert detect_compute_stragglers(make_view(topology, jitter=jitter, seed=seed)) == []
 
 
-@pytest.mark.parametrize("noise", [0.2, 0.4])
+@each_case("noise", [0.2, 0.4])
 @over_seeds(range(20))
 def test_no_rank_is_named_while_all_ranks_are_noisy(noise: float, seed: int) -> None:
     view, random = make_view(Topology(dp=2, pp=2, tp=2), seed=seed), np.random.default_rng(seed)

@@ -11,6 +11,7 @@ from telemetry.topology import Topology
 from tests.diagnose.made_collectives import as_operations
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=4, tp=2), Topology(dp=16), Topology(dp=4, pp=2)]
 
@@ -56,20 +57,20 @@ def microbatch_view(
     return replace(view, work=work, operations=operations)
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(topology, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@each_case("topology", GRIDS)
+@each_case("jitter", [0.3, 1.0])
 @over_seeds(range(10))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(topology, jitter=jitter, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(5))
 def test_slow_first_microbatch_of_the_warm_up_step_yields_nothing(topology: Topology, seed: int) -> None:
     view = microbatch_view(topology, num_microbatches=2, jitter=0.1, num_steps=20, seed=seed)
@@ -80,9 +81,9 @@ def test_slow_first_microbatch_of_the_warm_up_step_yields_nothing(topology: Topo
     assert detect_data_imbalance(view) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("lengths", [0.15, 0.4])
-@pytest.mark.parametrize("num_chunks", [1, 2])
+@each_case("topology", GRIDS)
+@each_case("lengths", [0.15, 0.4])
+@each_case("num_chunks", [1, 2])
 @over_seeds(range(5))
 def test_unequal_sequence_lengths_are_reported_without_a_suspect(
     topology: Topology, lengths: float, num_chunks: int, seed: int
@@ -106,7 +107,7 @@ def test_the_longest_microbatch_is_named_with_its_step_and_replica() -> None:
     assert "microbatch 3 of dp1" in str(finding.evidence["longest"])
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(5))
 def test_slow_rank_is_not_reported_as_data_imbalance(topology: Topology, seed: int) -> None:
     assert detect_data_imbalance(microbatch_view(topology, slow={1: 2.0}, seed=seed)) == []

@@ -10,6 +10,7 @@ from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_operations
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 STEP_NS = 240e6
 TINY_NS = 0.1e6
@@ -29,27 +30,27 @@ def some_rank(topology: Topology, seed: int) -> int:
     return int(np.random.default_rng(seed).integers(topology.world_size))
 
 
-@pytest.mark.parametrize(("topology", "typical_ns"), list(product(GRIDS, [0.1e6, 2e6])), ids=str)
+@each_case(("topology", "typical_ns"), list(product(GRIDS, [0.1e6, 2e6])))
 @over_seeds(SEEDS)
 def test_a_healthy_run_yields_nothing(topology: Topology, typical_ns: float, seed: int) -> None:
     assert detect_data_stall(view_of(loads(topology, seed, typical_ns), topology)) == []
 
 
-@pytest.mark.parametrize(("topology", "typical_ns"), list(product(GRIDS, [0.1e6, 1e6, 3e6])), ids=str)
+@each_case(("topology", "typical_ns"), list(product(GRIDS, [0.1e6, 1e6, 3e6])))
 @over_seeds(SEEDS)
 def test_heavy_jitter_yields_nothing(topology: Topology, typical_ns: float, seed: int) -> None:
     assert detect_data_stall(view_of(loads(topology, seed, typical_ns, jitter=1.0), topology)) == []
 
 
-@pytest.mark.parametrize("typical_ns", [10e6, 50e6])
-@pytest.mark.parametrize("topology", [*GRIDS, Topology(dp=2)], ids=str)
+@each_case("typical_ns", [10e6, 50e6])
+@each_case("topology", [*GRIDS, Topology(dp=2)])
 @over_seeds(SEEDS)
 def test_long_noisy_loads_on_all_ranks_name_no_rank(topology: Topology, typical_ns: float, seed: int) -> None:
     findings = detect_data_stall(view_of(loads(topology, seed, typical_ns, jitter=0.7), topology))
     assert [finding.ranks for finding in findings] in ([], [[]])
 
 
-@pytest.mark.parametrize(("topology", "stall_ns"), list(product(GRIDS, [12e6, 60e6, 1e9])), ids=str)
+@each_case(("topology", "stall_ns"), list(product(GRIDS, [12e6, 60e6, 1e9])))
 @over_seeds(range(6))
 def test_only_the_rank_with_long_loads_is_named(topology: Topology, stall_ns: float, seed: int) -> None:
     load_ns, culprit = loads(topology, seed), some_rank(topology, seed)
@@ -62,7 +63,7 @@ def test_only_the_rank_with_long_loads_is_named(topology: Topology, stall_ns: fl
     assert "25 of 40 steps, first in step 115" in finding.summary
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(6))
 def test_five_long_loads_of_one_rank_are_reported_as_critical(topology: Topology, seed: int) -> None:
     load_ns, culprit = loads(topology, seed), some_rank(topology, seed)
@@ -79,8 +80,8 @@ def test_rank_with_the_longest_loads_is_named_when_all_ranks_load_slowly() -> No
     assert [finding.ranks for finding in detect_data_stall(view_of(load_ns, GRIDS[1]))] == [[], [37]]
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("rows", [slice(10, None), [5, 11, 12, 30]], ids=str)
+@each_case("topology", GRIDS)
+@each_case("rows", [slice(10, None), [5, 11, 12, 30]])
 @over_seeds(range(5))
 def test_loads_long_on_all_ranks_at_once_name_no_rank(topology: Topology, rows: slice | list[int], seed: int) -> None:
     load_ns = loads(topology, seed)
@@ -90,16 +91,16 @@ def test_loads_long_on_all_ranks_at_once_name_no_rank(topology: Topology, rows: 
     assert "most ranks at the same time" in finding.summary
 
 
-@pytest.mark.parametrize("num_stalls", [1, 2])
-@pytest.mark.parametrize("everywhere", [True, False])
+@each_case("num_stalls", [1, 2])
+@each_case("everywhere", [True, False])
 def test_a_slow_first_load_yields_nothing(num_stalls: int, everywhere: bool) -> None:
     load_ns = loads(GRIDS[0], 0)
     load_ns[:num_stalls, : None if everywhere else 1] += 5e9
     assert detect_data_stall(view_of(load_ns, GRIDS[0])) == []
 
 
-@pytest.mark.parametrize("num_stalls", [1, 2])
-@pytest.mark.parametrize("everywhere", [True, False])
+@each_case("num_stalls", [1, 2])
+@each_case("everywhere", [True, False])
 def test_one_or_two_very_long_loads_among_slightly_long_ones_yield_nothing(num_stalls: int, everywhere: bool) -> None:
     load_ns = loads(GRIDS[0], 0)
     ranks = slice(None) if everywhere else 5
@@ -120,8 +121,8 @@ def test_short_loads_that_take_ten_times_longer_on_one_rank_yield_nothing() -> N
     assert detect_data_stall(view_of(load_ns, GRIDS[0])) == []
 
 
-@pytest.mark.parametrize("absent", [True, False])
-@pytest.mark.parametrize("topology", [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=2, tp=4)], ids=str)
+@each_case("absent", [True, False])
+@each_case("topology", [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=2, tp=4)])
 def test_ranks_that_load_for_their_tensor_group_are_not_named(topology: Topology, absent: bool) -> None:
     load_ns = loads(topology, 0, typical_ns=4.5e6, jitter=0.05)
     others = np.arange(topology.world_size) % topology.tp > 0

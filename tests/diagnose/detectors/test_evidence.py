@@ -1,13 +1,13 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from diagnose.detectors.evidence import detect_missing_evidence
 from diagnose.findings import Kind
 from diagnose.pipeline import diagnose_view
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
+from tests.each_case import each_case
 
 GRID = Topology(dp=2, pp=2, tp=2)
 
@@ -38,7 +38,7 @@ def test_insufficient_evidence_is_reported_with_exit_status_0() -> None:
     assert report.exit_status == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("dp", "silent", "named"),
     [
         (2, range(5, 6), "1 of 8 ranks recorded no compute (ranks 5)"),

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from diagnose.detectors.gpu_error import detect_gpu_errors
 from diagnose.findings import Finding, Kind, Role, Severity
@@ -21,6 +20,7 @@ from tests.diagnose.made_fleet import (
 )
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 GRID = Topology(dp=4, pp=2, tp=2)
 HOST = "gpu-00"
@@ -121,7 +121,7 @@ def test_all_faults_of_a_gpu_are_one_finding_with_the_most_severe_first() -> Non
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("action", "words", "to_do"),
     [
         (2, "requests a reboot of the host", "power-cycle it"),
@@ -139,7 +139,7 @@ def test_recovery_action_of_the_gpu_driver_is_in_the_summary_and_the_next_step(
     assert to_do in finding.next_step
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("metric", "words", "to_do"),
     [
         (Metric.GPU_ECC_UNCORRECTED, "1 uncorrected memory errors", "reset the GPU"),
@@ -179,7 +179,7 @@ def test_link_errors_on_all_gpus_yield_nothing(seed: int) -> None:
     assert detect_gpu_errors(with_parts(*parts)) == []
 
 
-@pytest.mark.parametrize("number", [13, 31, 43])
+@each_case("number", [13, 31, 43])
 def test_xid_that_the_application_may_cause_is_info_and_says_so(number: int) -> None:
     finding = only(detect_gpu_errors(with_parts(xid(number, 5))))
     assert finding.ranks == [5]
@@ -199,7 +199,7 @@ def test_xid_of_preemptive_cleanup_on_all_gpus_yields_nothing() -> None:
     assert detect_gpu_errors(with_parts(*(xid(45, rank) for rank in range(16)))) == []
 
 
-@pytest.mark.parametrize("number", [63, 92, 106, 154])
+@each_case("number", [63, 92, 106, 154])
 def test_informational_xid_yields_nothing(number: int) -> None:
     assert detect_gpu_errors(with_parts(xid(number, 5))) == []
 
@@ -228,9 +228,7 @@ def test_unknown_xid_is_a_warning_with_the_text_of_the_driver() -> None:
     assert "Xid 4711 (as the driver words it)" in finding.summary
 
 
-@pytest.mark.parametrize(
-    ("number", "minutes_before", "told"), [(79, 2, True), (79, 30, False), (64, 2, False), (31, 2, False)]
-)
+@each_case(("number", "minutes_before", "told"), [(79, 2, True), (79, 30, False), (64, 2, False), (31, 2, False)])
 def test_xid_before_the_first_step_is_reported_only_if_fatal_and_recent(
     number: int, minutes_before: int, told: bool
 ) -> None:

@@ -13,6 +13,7 @@ from tests.diagnose.made_fleet import SECOND_NS, made_event, made_fleet
 from tests.diagnose.made_gpus import COUNTERS, FULL_MHZ, LOW_MHZ, Throttling, with_gpus
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 MANY_PEERS = [Topology(dp=2, pp=2, tp=2), Topology(dp=4), Topology(dp=8, pp=4, tp=4)]
 GRIDS = [*MANY_PEERS, Topology(dp=2), Topology(dp=2, pp=2)]
@@ -22,13 +23,13 @@ def culprit_of(topology: Topology, seed: int) -> int:
     return int(np.random.default_rng(seed).integers(topology.world_size))
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_gpu_throttled(with_gpus(make_view(topology, seed=seed), lottery=0.6, seed=seed)) == []
 
 
-@pytest.mark.parametrize(("topology", "factor"), [*product(MANY_PEERS, [1.1]), *product(GRIDS, [1.4])], ids=str)
+@each_case(("topology", "factor"), [*product(MANY_PEERS, [1.1]), *product(GRIDS, [1.4])])
 @over_seeds(range(4))
 def test_only_the_throttled_gpu_that_slows_its_rank_is_named(topology: Topology, factor: float, seed: int) -> None:
     culprit = culprit_of(topology, seed)
@@ -40,8 +41,8 @@ def test_only_the_throttled_gpu_that_slows_its_rank_is_named(topology: Topology,
     assert finding.evidence["throttled_share"] == pytest.approx(0.7, abs=0.05)
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@each_case("topology", GRIDS)
+@each_case("jitter", [0.3, 1.0])
 @over_seeds(range(12))
 def test_heavy_jitter_yields_nothing_even_if_a_gpu_is_throttled(topology: Topology, jitter: float, seed: int) -> None:
     view = make_view(topology, jitter=jitter, seed=seed)
@@ -49,7 +50,7 @@ def test_heavy_jitter_yields_nothing_even_if_a_gpu_is_throttled(topology: Topolo
     assert detect_gpu_throttled(with_gpus(view, throttling, lottery=0.3, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(10))
 def test_a_throttled_gpu_that_slows_nothing_is_not_named(topology: Topology, seed: int) -> None:
     throttling = [Throttling(rank=culprit_of(topology, seed), share=0.9)]
@@ -115,7 +116,7 @@ def test_cost_and_ratio_are_means_when_counters_do_not_resolve_the_slow_steps() 
     assert finding.evidence["ratio"] == pytest.approx(1 + 0.4 * 3 / 5, rel=0.02)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("metric", "reason", "hint"),
     [
         (Metric.GPU_THROTTLE_POWER_NS, "power cap", "power limit"),

@@ -9,6 +9,7 @@ from diagnose.model.view import Basis, RunView, Work
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=8, pp=4, tp=2), Topology(dp=16)]
 
@@ -46,14 +47,14 @@ def contended_view(
     return replace(view, off_cpu=off, hosts=hosts, step_ns=step_ns)
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_host_contention(contended_view(topology, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS[:2], ids=str)
-@pytest.mark.parametrize("ranks_a_host", [2, 8])
+@each_case("topology", GRIDS[:2])
+@each_case("ranks_a_host", [2, 8])
 @over_seeds(range(15))
 def test_no_rank_is_named_while_all_ranks_compete_for_cores(topology: Topology, ranks_a_host: int, seed: int) -> None:
     more = np.zeros((40, topology.world_size))
@@ -63,8 +64,8 @@ def test_no_rank_is_named_while_all_ranks_compete_for_cores(topology: Topology, 
     assert detect_host_contention(replace(view, off_cpu=off_cpu)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("ranks_a_host", [4, 8])
+@each_case("topology", GRIDS)
+@each_case("ranks_a_host", [4, 8])
 @over_seeds(range(10))
 def test_a_crowded_machine_yields_nothing(topology: Topology, ranks_a_host: int, seed: int) -> None:
     view = contended_view(topology, busy=1.0, jitter=0.5, ranks_a_host=ranks_a_host, seed=seed)
@@ -106,9 +107,9 @@ def test_contention_of_negligible_cost_is_not_reported() -> None:
     assert detect_host_contention(replace(view, step_ns=view.step_ns * 100)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("more", [1.0, 3.0])
-@pytest.mark.parametrize("busy", [0.02, 0.2])
+@each_case("topology", GRIDS)
+@each_case("more", [1.0, 3.0])
+@each_case("busy", [0.02, 0.2])
 @over_seeds(range(5))
 def test_only_the_rank_kept_off_its_core_is_named(topology: Topology, more: float, busy: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
@@ -142,7 +143,7 @@ def test_finding_starts_at_the_first_step_of_a_load_that_begins_mid_window(seed:
     assert f"since step {finding.window.first_step}" in finding.summary
 
 
-@pytest.mark.parametrize("busy", [0.02, 0.3])
+@each_case("busy", [0.02, 0.3])
 @over_seeds(range(5))
 def test_host_with_most_ranks_kept_off_their_cores_is_one_finding(busy: float, seed: int) -> None:
     stopped = dict.fromkeys(range(8, 15), 1.2)
@@ -152,7 +153,7 @@ def test_host_with_most_ranks_kept_off_their_cores_is_one_finding(busy: float, s
     assert finding.summary.startswith("host cpu-01 (ranks 8-14)")
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(5))
 def test_rank_with_more_compute_time_is_not_reported_as_contended(topology: Topology, seed: int) -> None:
     assert detect_host_contention(contended_view(topology, busy=0.3, slow={3: 2.0}, seed=seed)) == []

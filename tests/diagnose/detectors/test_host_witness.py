@@ -26,6 +26,7 @@ from tests.diagnose.made_fleet import (
     timed,
 )
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 GRID = Topology(dp=8, pp=2, tp=2)
 """Four hosts of eight ranks."""
@@ -250,7 +251,7 @@ def test_paging_that_uses_cpu_time_is_reported_as_memory_shortage(seed: int, hea
     assert "compute takes 1." in finding.summary
 
 
-@pytest.mark.parametrize(
+@each_case(
     "load",
     [
         HostLoad(),

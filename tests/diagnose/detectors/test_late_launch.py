@@ -10,6 +10,7 @@ from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_collectives import GRIDS, Delays, Floats, as_operations, make_collective_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 SMALL, MIDDLE, FLAT, NO_TP = GRIDS
 TWO = Topology(dp=2)
@@ -37,23 +38,23 @@ def growing(topology: Topology, until_ns: float, seed: int, num_steps: int = 120
     return random.uniform(0, 1, (num_steps, topology.world_size)) * np.linspace(0, until_ns, num_steps)[:, None]
 
 
-@pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
+@each_case("topology", [*GRIDS, TWO])
 @over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_late_launch(make_collective_view(topology, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
-@pytest.mark.parametrize("jitter", [0.3, 1.0])
-@pytest.mark.parametrize("launch_jitter_ns", [0.5e6, 15e6])
+@each_case("topology", [*GRIDS, TWO])
+@each_case("jitter", [0.3, 1.0])
+@each_case("launch_jitter_ns", [0.5e6, 15e6])
 @over_seeds(range(10))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, launch_jitter_ns: float, seed: int) -> None:
     view = make_collective_view(topology, jitter=jitter, launch_jitter_ns=launch_jitter_ns, seed=seed)
     assert detect_late_launch(view) == []
 
 
-@pytest.mark.parametrize("topology", [SMALL, TWO], ids=str)
-@pytest.mark.parametrize("delay", ["before_launch", "before_compute"])
+@each_case("topology", [SMALL, TWO])
+@each_case("delay", ["before_launch", "before_compute"])
 @over_seeds(range(15))
 def test_no_rank_is_named_while_all_ranks_are_late_at_random(topology: Topology, delay: str, seed: int) -> None:
     late = np.zeros((40, topology.world_size))
@@ -61,8 +62,8 @@ def test_no_rank_is_named_while_all_ranks_are_late_at_random(topology: Topology,
     assert detect_late_launch(make_collective_view(topology, delays=Delays(**{delay: late}), seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
-@pytest.mark.parametrize("late_ns", [25e6, 80e6])
+@each_case("topology", [*GRIDS, TWO])
+@each_case("late_ns", [25e6, 80e6])
 @over_seeds(range(5))
 def test_only_the_late_rank_is_named(topology: Topology, late_ns: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
@@ -74,7 +75,7 @@ def test_only_the_late_rank_is_named(topology: Topology, late_ns: float, seed: i
     assert finding.summary.startswith(f"rank {culprit} (host")
 
 
-@pytest.mark.parametrize("topology", [*GRIDS, TWO], ids=str)
+@each_case("topology", [*GRIDS, TWO])
 @over_seeds(range(5))
 def test_rank_that_delays_its_replica_is_named_and_the_rest_of_the_replica_are_victims(
     topology: Topology, seed: int
@@ -117,9 +118,9 @@ def test_finding_starts_at_the_first_late_step_when_lateness_begins_mid_window(s
     assert f"since step {finding.window.first_step}" in finding.summary
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("basis", Basis)
-@pytest.mark.parametrize("factor", [1.3, 2.0])
+@each_case("topology", GRIDS)
+@each_case("basis", Basis)
+@each_case("factor", [1.3, 2.0])
 @over_seeds(range(5))
 def test_rank_late_because_of_its_compute_time_is_not_a_late_launch(
     topology: Topology, basis: Basis, factor: float, seed: int
@@ -134,7 +135,7 @@ def with_basis(view: RunView, basis: Basis) -> RunView:
     return replace(view, work=work)
 
 
-@pytest.mark.parametrize("topology", [MIDDLE, NO_TP], ids=str)
+@each_case("topology", [MIDDLE, NO_TP])
 @over_seeds(range(5))
 def test_heavy_pipeline_stage_is_not_a_late_launch(topology: Topology, seed: int) -> None:
     assert detect_late_launch(make_collective_view(topology, heavy_stage={topology.pp - 1: 2.0}, seed=seed)) == []
@@ -156,7 +157,7 @@ def test_rank_that_loads_data_or_saves_a_checkpoint_is_not_a_late_launch(stage: 
     assert detect_late_launch(replace(view, operations={**view.operations, stage: loading})) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(8))
 def test_rank_with_irregular_garbage_collections_is_named(topology: Topology, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
@@ -167,7 +168,7 @@ def test_rank_with_irregular_garbage_collections_is_named(topology: Topology, se
     assert "garbage collection on all ranks in the same step" in finding.next_step
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(8))
 def test_random_garbage_collections_on_all_ranks_name_no_suspect(topology: Topology, seed: int) -> None:
     delays = Delays(
@@ -218,7 +219,7 @@ def test_constant_spread_among_all_replicas_is_not_a_late_launch(seed: int) -> N
     assert detect_late_launch(make_collective_view(FLAT, delays=Delays(before_launch=late), seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
+@each_case("topology", [SMALL, MIDDLE])
 @over_seeds(range(3))
 def test_rank_with_a_gap_before_the_first_span_of_a_step_is_named(topology: Topology, seed: int) -> None:
     view = make_collective_view(topology, delays=Delays(before_compute=of_rank(topology, 3, 60e6)), seed=seed)
@@ -238,7 +239,7 @@ def test_garbage_collections_of_negligible_cost_are_not_reported() -> None:
     assert detect_late_launch(make_collective_view(FLAT, delays=Delays(gc=bursts(FLAT, [7], 15e6, 8, seed=0)))) == []
 
 
-@pytest.mark.parametrize("topology", [TWO, FLAT, MIDDLE], ids=str)
+@each_case("topology", [TWO, FLAT, MIDDLE])
 @over_seeds(range(8))
 def test_launch_offsets_that_grow_over_time_are_reported_without_a_suspect(topology: Topology, seed: int) -> None:
     delays = Delays(before_launch=growing(topology, 120e6, seed))

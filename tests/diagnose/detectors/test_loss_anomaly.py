@@ -12,6 +12,7 @@ from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_samples
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 NUM_STEPS = 140
 SEEDS = range(30)
@@ -47,21 +48,21 @@ def changed(series: FloatArray, rows: slice | list[int], by: float) -> FloatArra
     return series
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(SEEDS)
 def test_a_fresh_run_that_warms_up_yields_nothing(topology: Topology, seed: int) -> None:
     view = view_of(falling_loss(seed), wild_then_calm_norm(seed), topology)
     assert detect_loss_anomaly(replace(view, steps=np.arange(NUM_STEPS), step_ns=np.full(NUM_STEPS, 1e9))) == []
 
 
-@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@each_case("jitter", [0.3, 1.0])
 @over_seeds(SEEDS)
 def test_heavy_jitter_yields_nothing(jitter: float, seed: int) -> None:
     assert detect_loss_anomaly(view_of(falling_loss(seed, jitter), wild_then_calm_norm(seed, jitter))) == []
 
 
-@pytest.mark.parametrize("first", [101, 120, 139])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@each_case("first", [101, 120, 139])
+@each_case("value", [np.nan, np.inf])
 def test_first_step_with_a_non_finite_loss_is_reported_as_critical(first: int, value: float) -> None:
     loss = falling_loss(0)
     loss[first:] = value
@@ -99,13 +100,13 @@ def whole_run(loss: FloatArray) -> RunView:
     return replace(view, steps=np.arange(NUM_STEPS), step_ns=np.full(NUM_STEPS, 1e9))
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@each_case("name", RECORDED)
 def test_recorded_healthy_loss_yields_nothing(name: str) -> None:
     assert detect_loss_anomaly(whole_run(RECORDED[name])) == []
 
 
-@pytest.mark.parametrize("first", [20, 30, 45, 80, 139])
-@pytest.mark.parametrize("name", CALM)
+@each_case("first", [20, 30, 45, 80, 139])
+@each_case("name", CALM)
 def test_a_recorded_loss_that_jumps_by_two_in_one_step_is_found(name: str, first: int) -> None:
     loss = RECORDED[name].copy()
     loss[first] += 2.0
@@ -114,7 +115,7 @@ def test_a_recorded_loss_that_jumps_by_two_in_one_step_is_found(name: str, first
     assert finding.severity is Severity.INFO
 
 
-@pytest.mark.parametrize("first", [30, 45, 80])
+@each_case("first", [30, 45, 80])
 @over_seeds(range(5))
 def test_a_jump_by_two_is_found_while_the_loss_still_falls_fast(first: int, seed: int) -> None:
     loss = falling_loss(seed)
@@ -129,8 +130,8 @@ def test_small_jump_of_a_loss_near_zero_yields_nothing() -> None:
     assert detect_loss_anomaly(whole_run(loss)) == []
 
 
-@pytest.mark.parametrize("times", [1.8, 3.0])
-@pytest.mark.parametrize("first", [105, 125])
+@each_case("times", [1.8, 3.0])
+@each_case("first", [105, 125])
 @over_seeds(range(5))
 def test_lasting_loss_jump_is_critical_and_starts_at_the_first_high_step(times: float, first: int, seed: int) -> None:
     loss = changed(falling_loss(seed), slice(first, None), times)
@@ -156,7 +157,7 @@ def test_repeated_loss_spikes_are_a_warning() -> None:
     assert "4 such jumps" in finding.summary
 
 
-@pytest.mark.parametrize("times", [8.0, 30.0])
+@each_case("times", [8.0, 30.0])
 @over_seeds(range(10))
 def test_lasting_gradient_norm_jump_is_a_warning(times: float, seed: int) -> None:
     norm = changed(wild_then_calm_norm(seed), slice(120, None), times)

@@ -14,6 +14,7 @@ from telemetry.topology import Topology
 from tests.diagnose.made_operations import GRIDS, FloatArray, around, with_history, with_operations, with_samples
 from tests.diagnose.over_seeds import over_seeds
 from tests.diagnose.simulate.made_plans import plan
+from tests.each_case import each_case
 from tests.score.cases import case
 from tests.score.verdicts import verdict
 
@@ -40,25 +41,25 @@ def lingering(num_steps: int, deviation: float, seed: int, kept: float = 0.8) ->
     return STEP_NS * np.exp(noise)
 
 
-@pytest.mark.parametrize("num_steps", [20, 40, 120, 600])
+@each_case("num_steps", [20, 40, 120, 600])
 @over_seeds(SEEDS)
 def test_a_healthy_run_yields_nothing(num_steps: int, seed: int) -> None:
     assert detect_mfu_decline(view_of(step_times(num_steps, seed=seed))) == []
 
 
-@pytest.mark.parametrize(("num_steps", "jitter"), list(product([40, 120, 600], [0.1, 0.3, 1.0])))
+@each_case(("num_steps", "jitter"), list(product([40, 120, 600], [0.1, 0.3, 1.0])))
 @over_seeds(SEEDS)
 def test_heavy_jitter_yields_nothing(num_steps: int, jitter: float, seed: int) -> None:
     assert detect_mfu_decline(view_of(step_times(num_steps, jitter=jitter, seed=seed))) == []
 
 
-@pytest.mark.parametrize("deviation", [0.03, 0.1])
+@each_case("deviation", [0.03, 0.1])
 @over_seeds(SEEDS)
 def test_noise_correlated_over_steps_yields_nothing(deviation: float, seed: int) -> None:
     assert detect_mfu_decline(view_of(lingering(400, deviation, seed))) == []
 
 
-@pytest.mark.parametrize("slow_first", [1, 5, 30])
+@each_case("slow_first", [1, 5, 30])
 @over_seeds(SEEDS)
 def test_a_warm_up_yields_nothing(slow_first: int, seed: int) -> None:
     step_ns = step_times(200, seed=seed)
@@ -66,8 +67,8 @@ def test_a_warm_up_yields_nothing(slow_first: int, seed: int) -> None:
     assert detect_mfu_decline(view_of(step_ns)) == []
 
 
-@pytest.mark.parametrize(("every", "length"), [(10, 1), (25, 1), (50, 3), (100, 5)])
-@pytest.mark.parametrize("times", [2.0, 20.0])
+@each_case(("every", "length"), [(10, 1), (25, 1), (50, 3), (100, 5)])
+@each_case("times", [2.0, 20.0])
 @over_seeds(range(10))
 def test_periodic_slow_steps_of_checkpoints_or_evaluations_yield_nothing(
     every: int, length: int, times: float, seed: int
@@ -78,8 +79,8 @@ def test_periodic_slow_steps_of_checkpoints_or_evaluations_yield_nothing(
     assert detect_mfu_decline(view_of(step_ns)) == []
 
 
-@pytest.mark.parametrize("times", [1.15, 1.4, 3.0])
-@pytest.mark.parametrize(("num_steps", "since"), [(40, 25), (300, 60), (300, 280), (2000, 1850)])
+@each_case("times", [1.15, 1.4, 3.0])
+@each_case(("num_steps", "since"), [(40, 25), (300, 60), (300, 280), (2000, 1850)])
 @over_seeds(range(4))
 def test_decline_is_reported_with_first_step_ratio_and_lost_time(
     times: float, num_steps: int, since: int, seed: int
@@ -120,7 +121,7 @@ def test_a_decline_that_was_over_before_the_window_yields_nothing() -> None:
     assert detect_mfu_decline(view_of(step_ns)) == []
 
 
-@pytest.mark.parametrize(("num_steps", "growth"), [(150, 1.2), (300, 1.08), (3000, 1.3), (40, 4.0)])
+@each_case(("num_steps", "growth"), [(150, 1.2), (300, 1.08), (3000, 1.3), (40, 4.0)])
 @over_seeds(range(6))
 def test_a_slow_drift_is_found(num_steps: int, growth: float, seed: int) -> None:
     step_ns = step_times(num_steps, seed=seed) * np.linspace(1.0, growth, num_steps)
@@ -194,7 +195,7 @@ def found_in(*faults: str, topology: Topology, noise: str = "recorded", seed: in
 @pytest.mark.parametrize(
     "topology", [GRIDS[0], Topology(dp=8), Topology(dp=1, pp=8), Topology(dp=4, pp=4, tp=2)], ids=str
 )
-@pytest.mark.parametrize(("noise", "factor"), [("recorded", 1.5), ("heavy", 2.5)])
+@each_case(("noise", "factor"), [("recorded", 1.5), ("heavy", 2.5)])
 @over_seeds(range(2))
 def test_contention_on_a_shared_host_is_not_attributed_to_the_network(
     topology: Topology, noise: str, factor: float, seed: int
@@ -215,7 +216,7 @@ def test_slow_rank_on_a_crowded_host_is_named_and_the_decline_does_not_mention_l
     assert "links" not in told[Kind.MFU_DECLINE].next_step
 
 
-@pytest.mark.parametrize("topology", [Topology(dp=2, pp=4), Topology(dp=4, pp=4, tp=2)], ids=str)
+@each_case("topology", [Topology(dp=2, pp=4), Topology(dp=4, pp=4, tp=2)])
 @over_seeds(range(3))
 def test_compute_growth_on_all_ranks_of_a_pipeline_is_not_attributed_to_the_network(
     topology: Topology, seed: int

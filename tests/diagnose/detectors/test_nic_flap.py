@@ -21,6 +21,7 @@ from tests.diagnose.made_fleet import made_event, made_fleet, timed
 from tests.diagnose.made_operations import around, make_operations
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 SECOND_NS = 1_000_000_000
 GRID = Topology(dp=4, pp=1, tp=2)
@@ -90,7 +91,7 @@ def test_a_card_that_flaps_three_times_is_named_with_its_host(host: str, seed: i
     assert held == set(range(8)) - set(finding.ranks)
 
 
-@pytest.mark.parametrize("lengths", [(0.5,), (8.0,), (3.0, 3.0)])
+@each_case("lengths", [(0.5,), (8.0,), (3.0, 3.0)])
 def test_few_short_flaps_are_marks_and_no_finding(lengths: tuple[float, ...]) -> None:
     view = flapping(lengths)
     assert found_in(view) == []
@@ -128,7 +129,7 @@ def test_settings_control_the_number_of_flaps_and_their_time_window() -> None:
     assert only(replace(flapping((3.0,)), settings=DetectorSettings(flaps=1))).evidence["flaps"] == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("timeout_s", "severity", "words"),
     [
         ("60", Severity.CRITICAL, "survives such flaps"),
@@ -160,7 +161,7 @@ def test_infiniband_retry_budget_replaces_a_longer_collective_timeout() -> None:
     assert patience_of([{}, {"collective_timeout_s": "nan"}]).survives(1) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "told"),
     [
         ({"backend": "gloo", "GLOO_SOCKET_IFNAME": "data0,data1"}, False),
@@ -259,7 +260,7 @@ def test_endlessly_flapping_idle_port_does_not_hide_another_card() -> None:
     assert only(replace(view, fleet=made_fleet(*view.fleet.events, *idle), meta=words)).hosts == ["h2"]
 
 
-@pytest.mark.parametrize("text", ["²", "9" * 5_000, "-3", "3.5", ""])
+@each_case("text", ["²", "9" * 5_000, "-3", "3.5", ""])
 def test_invalid_flap_count_counts_as_one(text: str) -> None:
     (found,) = find_outages([made_event(Happening.LINK_FLAPS, "h", "eth0", at_ns=SECOND_NS, text=text)])
     assert found.count == 1

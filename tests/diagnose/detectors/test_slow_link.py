@@ -7,6 +7,7 @@ from diagnose.findings import Basis, Kind, Role, Severity
 from telemetry.topology import Topology
 from tests.diagnose.made_collectives import GRIDS, Delays, SlowGroups, made_large_view, make_collective_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 SMALL, MIDDLE, FLAT, NO_TP = GRIDS
 
@@ -19,21 +20,21 @@ def slow_ranks(
     return SlowGroups(of_rank=factor)
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(10))
 def test_a_healthy_run_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_slow_link(make_collective_view(topology, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("jitter", [0.3, 1.0])
+@each_case("topology", GRIDS)
+@each_case("jitter", [0.3, 1.0])
 @over_seeds(range(10))
 def test_heavy_jitter_yields_nothing(topology: Topology, jitter: float, seed: int) -> None:
     assert detect_slow_link(make_collective_view(topology, jitter=jitter, launch_jitter_ns=10e6, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", [SMALL, NO_TP], ids=str)
-@pytest.mark.parametrize("noise", [0.4, 0.8])
+@each_case("topology", [SMALL, NO_TP])
+@each_case("noise", [0.4, 0.8])
 @over_seeds(range(15))
 def test_no_rank_is_named_while_all_transfers_are_noisy(topology: Topology, noise: float, seed: int) -> None:
     factor = np.ones((40, topology.world_size))
@@ -41,8 +42,8 @@ def test_no_rank_is_named_while_all_transfers_are_noisy(topology: Topology, nois
     assert detect_slow_link(make_collective_view(topology, slow_groups=SlowGroups(of_rank=factor), seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", [SMALL, MIDDLE], ids=str)
-@pytest.mark.parametrize("times", [2.0, 3.0, 8.0])
+@each_case("topology", [SMALL, MIDDLE])
+@each_case("times", [2.0, 3.0, 8.0])
 @over_seeds(range(8))
 def test_only_the_rank_whose_groups_are_all_slow_is_named(topology: Topology, times: float, seed: int) -> None:
     culprit = int(np.random.default_rng(seed).integers(topology.world_size))
@@ -54,7 +55,7 @@ def test_only_the_rank_whose_groups_are_all_slow_is_named(topology: Topology, ti
     assert f"rank {culprit} " in finding.summary
 
 
-@pytest.mark.parametrize("host", [0, 3])
+@each_case("host", [0, 3])
 @over_seeds(range(5))
 def test_slow_network_card_is_one_finding_that_names_the_host(host: int, seed: int) -> None:
     topology = Topology(dp=4, pp=4, tp=2)
@@ -168,7 +169,7 @@ def test_groups_that_become_slow_together_are_one_finding_that_names_no_rank(see
     assert finding.summary.startswith("4 groups (first: ranks 0, 4, 8, 12)")
 
 
-@pytest.mark.parametrize("edge", [(1, 3), (9, 11)])
+@each_case("edge", [(1, 3), (9, 11)])
 @over_seeds(range(5))
 def test_slow_pair_reports_both_ranks_as_unknown_suspects(edge: tuple[int, int], seed: int) -> None:
     (finding,) = detect_slow_link(make_collective_view(MIDDLE, slow_groups=SlowGroups(of_edge={edge: 4.0}), seed=seed))
@@ -177,7 +178,7 @@ def test_slow_pair_reports_both_ranks_as_unknown_suspects(edge: tuple[int, int],
     assert finding.summary.startswith(f"the link between ranks {edge[0]}, {edge[1]}: ")
 
 
-@pytest.mark.parametrize("from_row", [10, 25])
+@each_case("from_row", [10, 25])
 @over_seeds(range(8))
 def test_only_group_is_compared_with_its_own_past_and_names_no_rank(from_row: int, seed: int) -> None:
     view = make_collective_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0, from_row=from_row), seed=seed)
@@ -193,13 +194,13 @@ def test_a_group_that_was_always_slow_and_has_no_peer_is_not_named() -> None:
     assert detect_slow_link(make_collective_view(FLAT, slow_groups=slow_ranks(FLAT, [5], 3.0))) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(10))
 def test_slow_rank_that_makes_others_wait_is_not_a_slow_link(topology: Topology, seed: int) -> None:
     assert detect_slow_link(make_collective_view(topology, slow={topology.world_size - 1: 2.0}, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 @over_seeds(range(10))
 def test_late_launch_is_not_a_slow_link(topology: Topology, seed: int) -> None:
     late = np.zeros((40, topology.world_size))
@@ -242,13 +243,14 @@ def test_five_steps_are_too_few_to_name_a_rank() -> None:
     assert detect_slow_link(make_collective_view(SMALL, slow_groups=faults, num_steps=5)) == []
 
 
-def test_twelve_thousand_healthy_ranks_yield_no_slow_link_and_no_late_launch() -> None:
-    view = made_large_view()
+@pytest.mark.parametrize("dp", [48, pytest.param(192, marks=pytest.mark.long)])
+def test_thousands_of_healthy_ranks_yield_no_slow_link_and_no_late_launch(dp: int) -> None:
+    view = made_large_view(dp)
     assert detect_slow_link(view) == []
     assert detect_late_launch(view) == []
 
 
-@pytest.mark.parametrize("host", range(4))
+@each_case("host", range(4))
 @over_seeds(range(5))
 def test_slow_network_card_in_a_small_grid_names_its_host(host: int, seed: int) -> None:
     """Half of the comparable pairs become slow, and all data-parallel groups of one pipeline stage."""

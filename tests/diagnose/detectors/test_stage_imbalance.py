@@ -6,6 +6,7 @@ from diagnose.findings import Kind
 from telemetry.topology import Topology
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 GRIDS = [Topology(dp=2, pp=2, tp=2), Topology(dp=2, pp=4, tp=1), Topology(dp=8, pp=8, tp=2)]
 
@@ -16,8 +17,8 @@ def test_a_balanced_pipeline_yields_nothing(topology: Topology, seed: int) -> No
     assert detect_stage_imbalance(make_view(topology, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
-@pytest.mark.parametrize("factor", [1.3, 2.0])
+@each_case("topology", GRIDS)
+@each_case("factor", [1.3, 2.0])
 def test_heavy_last_stage_is_named_without_its_ranks(topology: Topology, factor: float) -> None:
     last = topology.pp - 1
     (finding,) = detect_stage_imbalance(make_view(topology, heavy_stage={last: factor}))
@@ -33,7 +34,7 @@ def test_heavy_jitter_yields_nothing(topology: Topology, seed: int) -> None:
     assert detect_stage_imbalance(make_view(topology, jitter=1.0, seed=seed)) == []
 
 
-@pytest.mark.parametrize("topology", GRIDS, ids=str)
+@each_case("topology", GRIDS)
 def test_one_slow_rank_does_not_make_its_stage_heavy(topology: Topology) -> None:
     assert detect_stage_imbalance(make_view(topology, slow={0: 2.0})) == []
 

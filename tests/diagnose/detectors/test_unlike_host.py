@@ -15,21 +15,22 @@ from tests.diagnose.made_fleet import BEGAN_NS, SECOND_NS, made_fleet, made_seri
 from tests.diagnose.made_hosts import COUNTERS, LEVELS, ODD, SECONDS, odd, seen, silent, the_finding, told
 from tests.diagnose.made_view import make_view
 from tests.diagnose.over_seeds import over_seeds
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize("num_hosts", [4, 8, 40])
+@each_case("num_hosts", [4, 8, 40])
 @over_seeds(range(8))
 def test_healthy_hosts_yield_nothing(num_hosts: int, seed: int) -> None:
     assert detect_unlike_host(seen(told(num_hosts, seed=seed))) == []
 
 
-@pytest.mark.parametrize("num_hosts", [4, 12])
+@each_case("num_hosts", [4, 12])
 @over_seeds(range(8))
 def test_heavy_jitter_without_a_culprit_yields_nothing(num_hosts: int, seed: int) -> None:
     assert detect_unlike_host(seen(told(num_hosts, jitter=1.0, spread=0.1, seed=seed))) == []
 
 
-@pytest.mark.parametrize("num_hosts", [4, 6, 12, 40])
+@each_case("num_hosts", [4, 6, 12, 40])
 @over_seeds(range(8))
 def test_constant_differences_between_hosts_yield_nothing(num_hosts: int, seed: int) -> None:
     assert detect_unlike_host(seen(told(num_hosts, spread=0.4, seed=seed))) == []
@@ -45,10 +46,8 @@ def test_changes_on_all_hosts_yield_nothing(seed: int) -> None:
     assert detect_unlike_host(seen(told(seed=seed, change=common))) == []
 
 
-@pytest.mark.parametrize("num_hosts", [4, 5, 8, 40])
-@pytest.mark.parametrize(
-    ("metric", "factor"), [(Metric.NIC_SEND_BYTES, 0.5), (Metric.HOST_CPU_BUSY, 0.0), (Metric.GPU_POWER_W, 0.3)]
-)
+@each_case("num_hosts", [4, 5, 8, 40])
+@each_case(("metric", "factor"), [(Metric.NIC_SEND_BYTES, 0.5), (Metric.HOST_CPU_BUSY, 0.0), (Metric.GPU_POWER_W, 0.3)])
 @over_seeds(range(3))
 def test_host_that_becomes_unlike_is_named_when_the_run_has_no_steps(
     num_hosts: int, metric: Metric, factor: float, seed: int
@@ -77,13 +76,13 @@ def test_most_sensitive_metric_is_reported_first_followed_by_the_others() -> Non
     assert "so gpu-utilization" in finding.summary
 
 
-@pytest.mark.parametrize(("from_s", "until_s"), [(700.0, 900.0), (200.0, 600.0), (0.0, 120.0)])
+@each_case(("from_s", "until_s"), [(700.0, 900.0), (200.0, 600.0), (0.0, 120.0)])
 def test_difference_that_is_too_short_or_has_ended_is_not_reported(from_s: float, until_s: float) -> None:
     change = odd(Metric.GPU_POWER_W, 0.2, from_s=from_s, until_s=until_s)
     assert detect_unlike_host(seen(told(change=change))) == []
 
 
-@pytest.mark.parametrize("num_hosts", [4, 8, 40])
+@each_case("num_hosts", [4, 8, 40])
 def test_host_unlike_since_the_first_sample_is_named_only_for_a_large_difference(num_hosts: int) -> None:
     idle, slower = (odd(Metric.HOST_CPU_BUSY, factor, from_s=0.0) for factor in (0.02, 0.5))
     assert the_finding(seen(told(num_hosts, change=idle))).hosts == ["gpu-03"]
@@ -100,7 +99,7 @@ def test_small_difference_among_nearly_equal_hosts_yields_nothing() -> None:
     assert detect_unlike_host(seen(told(jitter=0.001, spread=0.0, change=change))) == []
 
 
-@pytest.mark.parametrize("num_hosts", [1, 2, 3])
+@each_case("num_hosts", [1, 2, 3])
 def test_fewer_than_four_hosts_yield_nothing(num_hosts: int) -> None:
     def change(metric: Metric, values: Floats) -> None:
         if metric is Metric.GPU_POWER_W:

@@ -62,7 +62,7 @@ decided = st.lists(
 ).map(lambda found: tuple(sorted(found, key=lambda decision: decision.at_ns)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(attempts(), decided, st.one_of(st.none(), st.integers(0, 10**12)))
 def test_classes_add_up_to_the_wall_time(
     found: tuple[AttemptFacts, ...], decisions: tuple[DriverDecision, ...], host_wall_ns: int | None

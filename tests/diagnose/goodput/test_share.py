@@ -3,6 +3,7 @@
 import pytest
 
 from diagnose.goodput.share import StepSums, goodput_of_sums, wall_range, warm_up_ns
+from tests.each_case import each_case
 
 S = 1_000_000_000
 
@@ -17,7 +18,7 @@ def sums(first: int, last: int, *, step_s: float = 1.0, snapshot_s: float = 0.0,
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("attempts", "wall_s", "share"),
     [
         ([sums(0, 9)], 20, 0.5),
@@ -36,7 +37,7 @@ def test_goodput_counts_a_step_only_the_first_time_it_is_completed(
     assert goodput_of_sums(attempts, wall_s * S) == pytest.approx(share)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("first_s", "all_s", "num_steps", "warm_up_s"),
     [(7, 7 + 9 * 2, 10, 5), (2.4, 2.4 + 9 * 2, 10, 0), (2.6, 2.6 + 9 * 2, 10, 0.6), (1, 19, 10, 0), (5, 5, 1, 0)],
 )

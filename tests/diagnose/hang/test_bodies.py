@@ -10,6 +10,7 @@ from diagnose.hang.verdict import judge
 from telemetry.errors import UnreadableError
 from tests.diagnose.hang.made_dumps import dump
 from tests.diagnose.hang.made_states import behind_in_tp
+from tests.each_case import each_case
 
 BEHIND = 3
 
@@ -21,10 +22,9 @@ def _bodies(**wrong: Any) -> list[Body]:
     return [Body(rank=rank, kind="state", text=text) for rank, text in texts.items()]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [{"topology": None}, {"process": "zombie"}, {"rank": float("inf")}, {"open": 3}, {"operations": [{}]}],
-    ids=str,
 )
 def test_invalid_state_is_left_out_and_noted(wrong: dict[str, Any]) -> None:
     evidence = evidence_from_bodies(_bodies(**wrong))

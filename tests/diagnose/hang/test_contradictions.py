@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from diagnose.hang.evidence import WHOLE_GROUP, Front, Group, HangEvidence, Pending, Process, RankEvidence
 from diagnose.hang.sources.combine import Found, judge_together
 from diagnose.hang.sources.from_communicators import evidence_from_ras
@@ -14,6 +12,7 @@ from diagnose.hang.sources.from_logs import evidence_from_logs
 from diagnose.hang.sources.from_stacks import evidence_from_stacks
 from diagnose.hang.sources.read_logs import read_logs
 from diagnose.hang.sources.read_ras import read_ras
+from tests.each_case import each_case
 
 SIZE, BEHIND = 4, 2
 WAITS = ("all_reduce (torch/distributed/distributed_c10d.py:2806)",)
@@ -202,7 +201,7 @@ def dump_of_rank_0(*, begun_s: int) -> Found:
     return replace(found, evidence=replace(found.evidence, ranks={0: of_rank}))
 
 
-@pytest.mark.parametrize(("begun_s", "is_named"), [(1000, True), (1050, True), (1070, False), (930, False)])
+@each_case(("begun_s", "is_named"), [(1000, True), (1050, True), (1070, False), (930, False)])
 def test_no_rank_is_named_if_a_dump_shows_an_operation_that_began_long_before_or_after_those_of_rank_files(
     begun_s: int, is_named: bool
 ) -> None:

@@ -11,6 +11,7 @@ from diagnose.hang.sources.from_logs import evidence_from_logs
 from diagnose.hang.sources.read_logs import read_logs
 from diagnose.hang.verdict import HangVerdict, judge
 from telemetry.errors import UnreadableError, UsageError
+from tests.each_case import each_case
 
 BEHIND = 2
 WORLD = 4
@@ -85,7 +86,7 @@ def _victims(version: str = "2.6", **more: str) -> str:
     return "".join(_timed_out(rank, **more) + _counted(rank, version, **more) for rank in ranks)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("version", PREFIXES)
+@each_case("version", PREFIXES)
 def test_rank_that_enqueued_fewer_operations_is_named_and_ranks_that_timed_out_are_not(version: str) -> None:
     verdict = _verdict(_victims(version) + _asked(BEHIND))
     assert verdict.initiating == (BEHIND,)
@@ -102,7 +103,7 @@ def test_log_lines_with_prefixes_of_a_launcher_are_read() -> None:
 IN_GROUP = "[rank2]:[I1206 10:00:00.1 ProcessGroupNCCL.cpp:900] [PG ID 0 PG GUID 0(default_pg) Rank 2] "
 
 
-@pytest.mark.parametrize(
+@each_case(
     "silent",
     [
         "",
@@ -217,7 +218,7 @@ def test_rank_with_its_own_exception_is_named_and_ranks_that_lost_a_peer_are_not
     assert _verdict(lost).initiating == ()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error",
     [
         "torch.distributed.DistBackendError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
@@ -351,7 +352,7 @@ OF_ANOTHER = "".join(
 )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         _victims() + _asked(BEHIND) + _asked(BEHIND, completed=3),  # other counts of one rank

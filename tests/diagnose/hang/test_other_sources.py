@@ -18,6 +18,7 @@ from diagnose.hang.sources.read_ras import ask_ras, read_ras
 from diagnose.hang.verdict import HangVerdict, judge
 from diagnose.report import hang_object
 from telemetry.errors import UnreachableError, UnreadableError
+from tests.each_case import each_case
 
 PY_SPY = """Process 7: python
 Python v3.11
@@ -204,7 +205,7 @@ def test_stacks_alone_name_the_only_rank_outside_of_communication() -> None:
 QUEUE = "    wait (threading.py:320)\n    get (queue.py:171)\n"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("top", "is_named"),
     [
         (f"{QUEUE}    _try_get_data (torch/utils/data/dataloader.py:1132)", True),

@@ -1,8 +1,7 @@
 """The place of a stall is code of the job or of its framework, not a frame that waits or belongs to the recorder."""
 
-import pytest
-
 from diagnose.hang.place import place_of
+from tests.each_case import each_case
 
 WAIT = "wait (threading.py:320)"
 RECORDER = "_ending.<locals>.method (telemetry/record/collectives/traced_work.py:128)"
@@ -11,7 +10,7 @@ OPERATION = ("all_reduce (torch/distributed/distributed_c10d.py:2806)", "wrapper
 JOB = ("reduce_grads (megatron/core/distributed/grads.py:88)", "train_step (train.py:12)")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stack", "place"),
     [
         ((WAIT, RECORDER, *OPERATION, *JOB), JOB[0]),

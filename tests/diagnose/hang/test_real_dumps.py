@@ -10,6 +10,7 @@ from diagnose.hang.dump import DumpSet, read_dumps
 from diagnose.hang.from_dumps import evidence_from_dumps
 from diagnose.hang.verdict import HangVerdict, State, judge
 from tests.diagnose.hang.real_dumps import cases, injected, needs_real_dumps
+from tests.each_case import each_case
 
 pytestmark = needs_real_dumps()
 NUM_TRIALS = 60
@@ -20,7 +21,7 @@ def _without(dumps: DumpSet, gone: tuple[int, ...]) -> HangVerdict:
     return judge(evidence_from_dumps(DumpSet(by_rank=left, notes=())))
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@each_case("case", cases())
 def test_verdict_names_exactly_the_injected_ranks(case: Path) -> None:
     verdict = judge(evidence_from_dumps(read_dumps(case)))
     assert set(verdict.initiating) == injected(case)
@@ -28,7 +29,7 @@ def test_verdict_names_exactly_the_injected_ranks(case: Path) -> None:
     assert {verdict.states[rank] for rank in injected(case)} == {State.BEHIND}
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@each_case("case", cases())
 def test_all_other_ranks_wait_and_their_wait_chain_ends_at_an_injected_rank(case: Path) -> None:
     verdict = judge(evidence_from_dumps(read_dumps(case)))
     for rank in set(verdict.states) - injected(case):
@@ -36,8 +37,8 @@ def test_all_other_ranks_wait_and_their_wait_chain_ends_at_an_injected_rank(case
         assert set(verdict.chain(rank)[-1].on) & injected(case)
 
 
-@pytest.mark.parametrize("num_missing", [1, 3])
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@each_case("num_missing", [1, 3])
+@each_case("case", cases())
 def test_no_innocent_rank_is_named_when_dumps_are_missing(case: Path, num_missing: int) -> None:
     dumps = read_dumps(case)
     draw = random.Random(f"{case.name} {num_missing}")

@@ -9,9 +9,13 @@ from tests.score.hangs import INNOCENT, WRONG, judged
 
 SEED = 8
 """A small job with two faults. `make score` judges many more seeds."""
+LONG_FAMILY = "simulated: a device stops"
+"""``test_sources.py`` judges such jobs without false sources."""
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(each, marks=[pytest.mark.long] if each == LONG_FAMILY else []) for each in FAMILIES]
+)
 def test_no_verdict_is_wrong_when_the_true_sources_contradict_the_false_source(family: str, tmp_path: Path) -> None:
     """Wrong: it names an innocent rank, says that nothing is stalled, or is undecided and asks for no evidence."""
     case = simulated_case(family, SEED, tmp_path)

@@ -3,21 +3,20 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from diagnose.hang.evidence import HangEvidence, LogLine, Process
 from diagnose.hang.from_states import evidence_from_states
 from diagnose.hang.verdict import State, hang_finding, judge
 from diagnose.hang.waits import Why
 from telemetry.topology import Topology
 from tests.diagnose.hang.made_states import GRID, NOW_NS, SINCE_NS, behind_in_tp, operation, state
+from tests.each_case import each_case
 
 
 def _evidence(rank: int, **more: object) -> HangEvidence:
     return evidence_from_states(behind_in_tp(rank, **more))
 
 
-@pytest.mark.parametrize("rank", range(GRID.world_size))
+@each_case("rank", range(GRID.world_size))
 def test_rank_that_stopped_in_compute_is_named_and_all_others_wait(rank: int) -> None:
     verdict = judge(_evidence(rank))
     assert (verdict.kind, verdict.initiating) == ("hung-collective", (rank,))
@@ -168,7 +167,7 @@ def _rank_3_died_first(log: tuple[LogLine, ...], ended_by: str = "SIGABRT") -> H
     return replace(evidence, ranks={**evidence.ranks, 3: fell})
 
 
-@pytest.mark.parametrize("beside", [(), ("terminated", "gloo-connection"), ("python-exception", "nccl-error")])
+@each_case("beside", [(), ("terminated", "gloo-connection"), ("python-exception", "nccl-error")])
 def test_rank_that_died_of_a_collective_mismatch_is_not_named(beside: tuple[str, ...]) -> None:
     """The evidence does not show which operations were issued. A peer may have skipped one."""
     verdict = judge(_rank_3_died_first(_log_lines("collective-mismatch", *beside)))
@@ -181,14 +180,13 @@ def test_rank_that_died_of_a_collective_mismatch_is_not_named(beside: tuple[str,
     assert "log_of_rank_3" in finding.evidence
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("log", "ended_by"),
     [
         (_log_lines("collective-mismatch"), "SIGKILL"),
         (_log_lines("collective-mismatch", at_ns=LONG_BEFORE_NS), "SIGABRT"),
         (_log_lines("collective-mismatch", "cuda-out-of-memory"), "SIGABRT"),
     ],
-    ids=["killed", "long before", "out of memory"],
 )
 def test_rank_with_a_mismatch_in_its_log_is_named_when_it_died_of_another_cause(
     log: tuple[LogLine, ...], ended_by: str

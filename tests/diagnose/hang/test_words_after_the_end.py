@@ -4,7 +4,6 @@ import io
 import json
 from dataclasses import replace
 
-import pytest
 from rich.console import Console
 
 from diagnose.findings import StepWindow
@@ -15,6 +14,7 @@ from diagnose.model.run_state import local_time, state_of
 from diagnose.report import hang_text
 from tests.diagnose.hang.made_states import NOW_NS, behind_in_tp
 from tests.diagnose.hang.test_bodies import BEHIND
+from tests.each_case import each_case
 
 ENDED_NS = NOW_NS + 5_000_000_000
 
@@ -39,7 +39,7 @@ def text_of(verdict: HangVerdict) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("process", "present", "past"),
     [
         (Process.ALIVE, "rank 3 is behind: never entered", "rank 3 was behind: never entered"),

@@ -13,6 +13,7 @@ from diagnose.model.peers import median_of_others
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.made_collectives import as_operations, make_collective_view
+from tests.each_case import each_case
 
 TWO_BY_TWO = Topology(dp=2, pp=2)
 
@@ -30,7 +31,7 @@ def test_last_rank_of_a_collective_has_the_shortest_duration_which_is_the_transf
     assert starts_late_ns(collectives).tolist() == [[[[-20, 20], [38, -38]]]]
 
 
-@pytest.mark.parametrize("topology", [TWO_BY_TWO, Topology(dp=3, pp=2, tp=2), Topology(dp=4)], ids=str)
+@each_case("topology", [TWO_BY_TWO, Topology(dp=3, pp=2, tp=2), Topology(dp=4)])
 def test_collective_groups_match_the_groups_of_the_topology(topology: Topology) -> None:
     view = make_collective_view(topology, num_steps=2)
     collectives = group_collectives(Stage.PARAMS_ALL_GATHER, view.operations[Stage.PARAMS_ALL_GATHER], topology)[0]
@@ -111,7 +112,7 @@ def test_clock_offsets_between_ranks_do_not_change_collective_durations() -> Non
     assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, after, strict=True))
 
 
-@pytest.mark.parametrize("skew_ns", [0, 3_600_000, -90_000])
+@each_case("skew_ns", [0, 3_600_000, -90_000])
 def test_round_trip_gives_the_transfer_time_of_a_pair_despite_clock_skew(skew_ns: int) -> None:
     """Transfers take 10 forward and 14 backward. The second microbatch waits for a busy receiver. Sends end at once."""
     rank_0 = [0, 50]

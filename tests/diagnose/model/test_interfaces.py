@@ -1,14 +1,13 @@
 """The network settings of a job determine which network cards can have delayed it."""
 
-import pytest
-
 from diagnose.model.outages import Outage, may_carry
+from tests.each_case import each_case
 
 SOCKETS = {"backend": "nccl", "NCCL_IB_DISABLE": "1"}
 IB = {"backend": "nccl"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "device", "expected"),
     [
         ({}, "eth0", True),

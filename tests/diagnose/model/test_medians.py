@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from diagnose.model.peers import medians
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2, -1])
-@pytest.mark.parametrize("unknown", [0.0, 0.3])
+@each_case("axis", [0, 1, 2, -1])
+@each_case("unknown", [0.0, 0.3])
 def test_medians_equal_numpy_nanmedian(axis: int, unknown: float) -> None:
     random = np.random.default_rng(0)
     values = random.lognormal(size=(5, 8, 7))

@@ -1,14 +1,13 @@
 """The state of an attempt, from its heartbeats, stalls and steps."""
 
-import pytest
-
 from diagnose.model.run_state import RunState, state_of
+from tests.each_case import each_case
 
 S = 1_000_000_000
 NOW_NS = 1_790_000_000 * S
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("num_ranks", "num_ended", "num_gone", "stalled_s", "heard_s", "state", "is_silent"),
     [
         (8, 8, 0, 50, 900, RunState.ENDED, False),

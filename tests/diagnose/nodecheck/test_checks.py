@@ -16,6 +16,7 @@ from diagnose.nodecheck.collective import all_to_all, neighbours
 from diagnose.nodecheck.network import Interface, Rendezvous
 from diagnose.nodecheck.node import EXPECTABLE
 from diagnose.nodecheck.result import CheckResult, Verdict
+from tests.each_case import each_case
 from tests.integration.processes import free_port
 
 LONG_S = 60.0
@@ -70,7 +71,7 @@ def test_device_copies_check_measures_when_copies_are_correct() -> None:
     assert device.device_copies(source="cpu", target="cpu", **SMALL).verdict is Verdict.MEASURED
 
 
-@pytest.mark.parametrize("turn", [0, 1, 2])
+@each_case("turn", [0, 1, 2])
 def test_one_flipped_bit_of_host_memory_is_found(turn: int) -> None:
     base = host.base_words()
     memory = np.empty((2, len(base)), dtype=np.uint64)

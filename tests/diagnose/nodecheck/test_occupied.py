@@ -18,6 +18,7 @@ from diagnose.nodecheck.examiner import describe_ranks, recording_ranks, spools
 from diagnose.nodecheck.node import NodeChecks, check_node
 from diagnose.nodecheck.result import CheckResult, Task
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 from tests.telemetry.recording import session
 
 GIB = 1 << 30
@@ -62,7 +63,7 @@ class MadeNvml:
         return SimpleNamespace(used=int(self.used_share * 80 * GIB), total=80 * GIB)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("library", "use"),
     [
         (MadeNvml(), Use.FREE),
@@ -73,7 +74,6 @@ class MadeNvml:
         (MadeNvml(refuses=True), Use.UNKNOWN),
         (None, Use.UNKNOWN),
     ],
-    ids=["nobody", "this process", "a process", "one under MPS", "nobody named", "no answer", "no library"],
 )
 def test_use_of_a_gpu_follows_from_its_processes_and_memory(library: MadeNvml | None, use: Use) -> None:
     assert use_of_gpu("cuda:0", "aa-bb", library).use is use

@@ -4,17 +4,17 @@ import random
 from collections import Counter
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnose.nodecheck.pairs.plan import MAX_ROUNDS, pairs
 from diagnose.nodecheck.pairs.records import PairRun
 from tests.diagnose.nodecheck.made_fleet import run_test
+from tests.each_case import each_case
 
 SLOW = st.one_of(st.none(), st.floats(3.0, 50.0))
 """None: the node fails."""
-SOME = settings(max_examples=60, deadline=None, derandomize=True)
+SOME = settings(max_examples=25, deadline=None, derandomize=True)
 
 
 def named(factors: list[float | None], jitter: st.DataObject | None = None) -> tuple[int, ...]:
@@ -42,8 +42,8 @@ def test_two_bad_nodes_are_named_and_no_other(num_nodes: int, data: st.DataObjec
     assert named(factors, data) == tuple(culprits)
 
 
-@pytest.mark.parametrize("num_nodes", [4, 5, 6, 7, 8, 9])
-@pytest.mark.parametrize("factor", [3.0, None], ids=["slow", "failing"])
+@each_case("num_nodes", [4, 5, 6, 7, 8, 9])
+@each_case("factor", [3.0, None])
 def test_any_two_bad_nodes_of_a_small_fleet_are_named(num_nodes: int, factor: float | None) -> None:
     for culprits in combinations(range(num_nodes), 2):
         factors = [factor if node in culprits else 1.0 for node in range(num_nodes)]

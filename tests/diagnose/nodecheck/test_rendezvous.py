@@ -9,6 +9,7 @@ from diagnose.nodecheck.pairs.coordinator import as_run
 from diagnose.nodecheck.pairs.plan import judge
 from diagnose.nodecheck.pairs.records import PairedVerdict, PairRun, read_verdict, verdict_object
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 from tests.integration.processes import free_port
 
 RUNS = tuple(
@@ -25,7 +26,7 @@ def verdict_of(*runs: PairRun) -> PairedVerdict:
     return PairedVerdict(hosts=("a", "b", "c"), runs=runs, judgement=judge(range(3), runs))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("endpoint", "index", "nodes"),
     [("node0", 0, 2), ("node0:", 0, 2), (":29500", 0, 2), ("node0:99999", 0, 2), ("node0:1", 2, 2), ("node0:1", 0, 1)],
 )

@@ -2,13 +2,12 @@
 
 import time
 
-import pytest
-
 from diagnose.findings import Kind, kind_in_words
 from diagnose.report.evidence import evidence_in_words
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value", "shown"),
     [
         ("excess_ms_per_step", 481.929, ("excess per step", "481.9 ms")),

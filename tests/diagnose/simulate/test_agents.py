@@ -17,6 +17,7 @@ from telemetry.host_metrics import Happening, Metric
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan
+from tests.each_case import each_case
 
 GRID = Topology(dp=8, pp=2, tp=2)
 OFF = {"clock_offset_ms": 10.0, "clock_drift_ppm": 50.0}
@@ -30,7 +31,7 @@ def found(made: Simulation) -> list[tuple[str, tuple[int, ...]]]:
     return [(one.kind.value, tuple(one.ranks)) for one in diagnose_view(view(made)).findings]
 
 
-@pytest.mark.parametrize("faults", [(), ("slow:rank=5,factor=1.4",), ("link:host=gpu-001,factor=3", "gc")])
+@each_case("faults", [(), ("slow:rank=5,factor=1.4",), ("link:host=gpu-001,factor=3", "gc")])
 def test_host_agents_report_nothing_when_no_nic_and_no_gpu_fails(faults: tuple[str, ...]) -> None:
     assert simulate(plan(*faults)).fleet == NO_FLEET
 

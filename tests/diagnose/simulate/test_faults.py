@@ -10,6 +10,7 @@ from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import plan
+from tests.each_case import each_case
 
 ROLES = parse_roles("rollout=4,reward=2,actor=2")
 TEXTS = {
@@ -41,7 +42,7 @@ def test_every_kind_of_fault_is_covered_by_these_tests() -> None:
     assert {text.partition(":")[0] for text in (*TEXTS, *OF_JOBS)} == set(KINDS)
 
 
-@pytest.mark.parametrize("text", OF_JOBS)
+@each_case("text", OF_JOBS)
 def test_fault_of_roles_or_experts_names_no_rank_and_is_rejected_for_other_jobs(text: str) -> None:
     kind, job = OF_JOBS[text]
     (truth,) = simulate(plan(text, num_steps=2, **job)).truth
@@ -50,18 +51,18 @@ def test_fault_of_roles_or_experts_names_no_rank_and_is_rejected_for_other_jobs(
         plan(text)
 
 
-@pytest.mark.parametrize("text", ["rollout=4", "rollout=4,actor=0", "rollout=4,actor=4,actor=4", "rollout:4,actor=4"])
+@each_case("text", ["rollout=4", "rollout=4,actor=0", "rollout=4,actor=4,actor=4", "rollout:4,actor=4"])
 def test_invalid_list_of_roles_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="not a list of roles"):
         parse_roles(text)
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_case("text", TEXTS)
 def test_fault_text_parses_back_to_the_same_fault(text: str) -> None:
     assert parse_fault(fault_text(parse_fault(text))) == parse_fault(text)
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_case("text", TEXTS)
 def test_truth_of_a_simulation_equals_the_requested_fault(text: str) -> None:
     made = simulate(plan(text, device="cuda" if text.startswith("throttle") else "cpu", checkpoint_every=4))
     kind, ranks, pp = TEXTS[text]
@@ -80,7 +81,7 @@ def test_truth_of_a_simulation_contains_both_of_its_faults() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "words"),
     [
         ("melt:rank=1", "unknown fault 'melt'"),
@@ -150,7 +151,7 @@ def test_throttle_fault_is_rejected_when_the_run_computes_on_the_cpu() -> None:
         plan("throttle:rank=5,factor=1.4", device="cpu")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "words"),
     [
         ({"num_steps": 0}, "--steps is 0"),

@@ -10,6 +10,7 @@ from diagnose.whatif.analysis import replayed
 from telemetry.stages import Stage, StageClass
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import GRID, plan
+from tests.each_case import each_case
 
 COMPUTE = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE)
 
@@ -29,11 +30,11 @@ def test_the_same_seed_makes_the_same_run() -> None:
     assert not same(one.operations[Stage.FORWARD_COMPUTE], other.operations[Stage.FORWARD_COMPUTE])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "topology",
     [Topology(dp=4, pp=4, tp=2), Topology(dp=3), Topology(pp=4, tp=2), Topology(tp=2), Topology(dp=2, pp=8, tp=1)],
 )
-@pytest.mark.parametrize("noise", ["none", "heavy"])
+@each_case("noise", ["none", "heavy"])
 def test_step_times_equal_a_replay_of_the_operations(topology: Topology, noise: str) -> None:
     faults = ["link:rank=0,factor=3"] if topology.dp > 1 else []
     made = simulate(plan(*faults, topology=topology, noise=noise))
@@ -93,7 +94,7 @@ def self_time(simulation: Simulation) -> np.ndarray:
     return np.asarray(sum(work[stage].ns for stage in COMPUTE))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fault", "ranks", "factor"),
     [
         ("slow:rank=5,factor=1.4", [5], 1.4),

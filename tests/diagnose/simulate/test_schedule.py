@@ -9,6 +9,7 @@ from diagnose.simulate.schedule import Layout, order
 from telemetry.stages import Stage
 from telemetry.topology import Topology
 from tests.diagnose.simulate.made_plans import only, plan
+from tests.each_case import each_case
 
 LAYOUTS = [
     (1, 1, 3),
@@ -37,7 +38,7 @@ def text(pp: int, of: Layout) -> str:
     return " ".join(f"{LETTERS[one.stage, one.chunk]}{one.microbatch}" for one in order(of, pp))
 
 
-@pytest.mark.parametrize("shape", LAYOUTS)
+@each_case("shape", LAYOUTS)
 def test_every_microbatch_passes_every_chunk_once_forward_then_once_backward(shape: tuple[int, int, int]) -> None:
     pp, num_chunks, num_microbatches = shape
     every = [(chunk, microbatch) for chunk in range(num_chunks) for microbatch in range(num_microbatches)]

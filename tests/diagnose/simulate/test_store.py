@@ -142,7 +142,7 @@ class BreaksAt:
     def __init__(self, store: Store, table: str) -> None:
         self._inner = StoreTarget(store)
         self._table = table
-        self.max_rows = 1000
+        self.max_rows = self._inner.max_rows
         self.reader = self._inner.reader
 
     def put(self, table: str, rows: pa.Table, run: ImportedRun) -> None:

@@ -12,6 +12,7 @@ from telemetry.agent.loop import MAX_RETRY_AFTER_S, MAX_S, BackOff
 from telemetry.errors import UnreachableError
 from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient
+from tests.each_case import each_case
 from tests.telemetry.made_rows import numbered_spans, of_run
 
 SPANS = of_run(numbered_spans(0, 3))
@@ -46,7 +47,7 @@ def away(retry_after_s: float | None = None) -> UnreachableError:
     return UnreachableError("away", hint="later", retry_after_s=retry_after_s)
 
 
-@pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"{}", b"[]", b'{"rows": "many", "duplicates": 0}', b"null"])
+@each_case("body", [b"<html>Welcome</html>", b"{}", b"[]", b'{"rows": "many", "duplicates": 0}', b"null"])
 def test_client_raises_unreachable_error_when_the_answer_is_not_from_a_collector(body: bytes) -> None:
     with answering(200, body) as url, CollectorClient(url) as client:
         with pytest.raises(UnreachableError, match="hint: check that this is the address of a rankscope collector"):
@@ -61,7 +62,7 @@ def test_connection_error_names_the_address_and_says_connection_refused() -> Non
         client.read(Runs())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("status", "told", "understood"),
     [
         *((status, "7", 7.0) for status in (408, 429, 500, 502, 503, 504)),

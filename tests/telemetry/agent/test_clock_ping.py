@@ -8,6 +8,7 @@ from telemetry.errors import UnreachableError, UsageError
 from telemetry.host_metrics import Metric
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.wire.client import CollectorClient, CollectorTime
+from tests.each_case import each_case
 from tests.telemetry.clocks.made_clocks import ZERO_NS
 from tests.telemetry.served import collecting
 
@@ -38,7 +39,7 @@ class Exchange:
         return CollectorTime(collector="one", received_ns=zero_ns + received_ns, answered_ns=zero_ns + answered_ns)
 
 
-@pytest.mark.parametrize(("there_ms", "back_ms"), [(1, 1), (9, 1), (0, 7)])
+@each_case(("there_ms", "back_ms"), [(1, 1), (9, 1), (0, 7)])
 def test_error_of_the_measured_clock_offset_is_at_most_half_of_the_round_trip(there_ms: int, back_ms: int) -> None:
     exchange = Exchange((there_ms * MILLI, back_ms * MILLI), ahead_ns=-3_000_000_000, inside_ns=20 * MILLI)
     found = ping(exchange.ask, wall=exchange.wall, monotonic=exchange.monotonic)
@@ -68,9 +69,7 @@ def test_clock_sampler_reports_the_ping_with_the_shortest_round_trip() -> None:
     assert values[Metric.CLOCK_OFFSET_NS].device == "one"
 
 
-@pytest.mark.parametrize(
-    "fault", [UnreachableError("away", hint=""), UsageError("no such route", hint=""), ValueError()]
-)
+@each_case("fault", [UnreachableError("away", hint=""), UsageError("no such route", hint=""), ValueError()])
 def test_clock_sample_is_empty_when_the_time_request_fails(fault: Exception) -> None:
     def ask() -> CollectorTime:
         raise fault
@@ -78,7 +77,7 @@ def test_clock_sample_is_empty_when_the_time_request_fails(fault: Exception) -> 
     assert ClockPing(ask, lambda: None).sample(0).readings == ()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "answer", [[], {}, {"collector": 1, "received_ns": 5}, {"collector": "", "received_ns": 5, "answered_ns": 4}]
 )
 def test_invalid_answer_is_rejected_as_collector_time(answer: object) -> None:

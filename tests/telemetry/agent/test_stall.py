@@ -7,6 +7,7 @@ import pytest
 from telemetry.agent.settings import StallSettings
 from telemetry.agent.stall import SECOND_NS, Phase, RankSample, StallDetector
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 
 SETTINGS = StallSettings(factor=5, floor_s=10, ceiling_s=300, confirm_s=1)
 
@@ -164,7 +165,7 @@ def test_agent_that_starts_during_a_stall_reports_it_only_after_the_ceiling(job:
     assert Phase.STALLED in job.wait(3)
 
 
-@pytest.mark.parametrize("values", [{"factor": 1}, {"floor_s": 0}, {"floor_s": 20, "ceiling_s": 10}])
+@each_case("values", [{"factor": 1}, {"floor_s": 0}, {"floor_s": 20, "ceiling_s": 10}])
 def test_invalid_stall_settings_raise_usage_error(values: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="hint: "):
         StallSettings(**values)

@@ -68,11 +68,12 @@ def test_true_offset_lies_within_the_bound_when_one_host_is_always_late() -> Non
 
 
 @pytest.mark.parametrize("by_ns", [-2 * SECOND, 128 * MILLI, 2 * MILLI])
-def test_clock_step_starts_a_new_window(by_ns: float) -> None:
+@pytest.mark.parametrize("seeds", [4, pytest.param(10, marks=pytest.mark.long)])
+def test_clock_step_starts_a_new_window(seeds: int, by_ns: float) -> None:
     jump = Jump(host=2, at_ns=25 * SECOND, by_ns=by_ns)
-    found = list(estimates(lambda world: [world.gathering(ALL_HOSTS, 64)], seeds=10, jump=jump))
+    found = list(estimates(lambda world: [world.gathering(ALL_HOSTS, 64)], seeds=seeds, jump=jump))
     assert fraction_within_bound(found) >= 0.99
-    for seed in range(10):
+    for seed in range(seeds):
         windows = [clock for world, clock in found[seed * 4 : seed * 4 + 4] if clock.host == "host-2"]
         assert len(windows) == 2
         step_ns = windows[1].offset_ns - windows[0].offset_ns

@@ -16,6 +16,7 @@ from telemetry.credentials import Tokens, check_pair, read_secret, trusted
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
 from tests.certificates import lock, make_authority, make_server
+from tests.each_case import each_case
 from tests.telemetry.served import collecting
 
 TOKENS = {"token": "all", "write_token": "in", "read_token": "out"}
@@ -101,7 +102,7 @@ def test_error_for_an_invalid_secret_gives_the_reason_and_does_not_show_the_secr
     assert "schlüssel" not in str(told.value)
 
 
-@pytest.mark.parametrize("token", ["token", "write_token", "read_token"])
+@each_case("token", ["token", "write_token", "read_token"])
 def test_server_on_a_non_loopback_address_requires_one_of_the_tokens(token: str) -> None:
     with pytest.raises(UsageError, match="needs a token: set RANKSCOPE_TOKEN, or RANKSCOPE_WRITE_TOKEN"):
         ServerSettings.checked(host="0.0.0.0")
@@ -114,7 +115,7 @@ def test_equal_tokens_raise_an_error_that_does_not_show_them() -> None:
     assert "hush" not in str(told.value)
 
 
-@pytest.mark.parametrize("name", ["https://scope.example", "scope.example:8719", "scope.example/runs"])
+@each_case("name", ["https://scope.example", "scope.example:8719", "scope.example/runs"])
 def test_allowed_host_that_is_not_a_host_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="is not a host name"):
         ServerSettings.checked(allowed_hosts=f"other.example,{name}")
@@ -163,7 +164,7 @@ def test_post_request_from_a_page_of_another_site_is_refused(embedded: EmbeddedS
         assert http.get("/metrics", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("header", "name"),
     [("A.example:1", "a.example"), ("[::1]:80", "::1"), ("[::1]", "::1"), ("a.", "a"), ("a.:80", "a"), ("", "")],
 )
@@ -203,7 +204,7 @@ def test_a_client_with_too_many_requests_receives_the_time_to_retry(embedded: Em
         assert answers[-1].headers["Retry-After"] == "1"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "length"),
     [
         ([], 0),

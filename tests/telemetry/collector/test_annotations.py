@@ -14,6 +14,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import AnnotationCount, Annotations
 from telemetry.wire.annotation import Annotation
+from tests.each_case import each_case
 from tests.telemetry.made_rows import insert, made
 from tests.telemetry.served import collecting
 
@@ -94,7 +95,7 @@ def test_notes_are_all_kept_and_a_view_with_the_same_name_is_replaced(store: Emb
     assert (view["run_id"], view["name"], view["text"]) == ("", "slow", "?view=heatmap&stage=second")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "status", "why"),
     [
         ({**TAG, "run_id": "other"}, 404, "no run other"),

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from telemetry.collector.writer import one_block
 from telemetry.stages import Stage
 from telemetry.tables import SPANS
 from telemetry.wire.codec import Batch
+from tests.each_case import each_case
 from tests.telemetry.made_rows import made
 
 STAGES = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER)
@@ -31,8 +31,8 @@ def keys(block: pa.Table) -> list[tuple[object, ...]]:
     return list(zip(*(block[name].to_pylist() for name in names), strict=True))
 
 
-@pytest.mark.parametrize("first_step", [0, 2**32 - 12])
-@pytest.mark.parametrize("ranks", [(3, 1, 2), (70_000, 5, 2**32 - 1)])
+@each_case("first_step", [0, 2**32 - 12])
+@each_case("ranks", [(3, 1, 2), (70_000, 5, 2**32 - 1)])
 def test_spans_of_all_batches_are_sorted_in_the_order_of_the_store(first_step: int, ranks: tuple[int, ...]) -> None:
     batches = [recorded(rank, range(first_step, first_step + 10)) for rank in ranks]
     block = one_block("spans", [(batch, batch.rows) for batch in batches])

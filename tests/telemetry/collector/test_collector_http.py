@@ -21,6 +21,7 @@ from telemetry.stores.queries import Runs
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import ARROW_TYPE, encode
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.forkserver import Program
 from tests.telemetry.made_rows import made, numbered_spans, of_run
 from tests.telemetry.served import collecting
@@ -29,14 +30,26 @@ SPANS = of_run(numbered_spans(0, 3))
 WINDOW: dict[str, Any] = {"run_id": "run", "attempt": 0, "first_step": 0, "last_step": 1}
 
 
+@pytest.fixture(scope="module")
+def http(kept_store: EmbeddedStore) -> Iterator[httpx.Client]:
+    """A client of a collector that all tests of refused requests share. They store nothing."""
+    with (
+        collecting(kept_store, max_body_bytes=100_000) as client,
+        httpx.Client(base_url=client.url, verify=False) as http,
+    ):
+        yield http
+
+
 @pytest.fixture
 def collector(embedded: EmbeddedStore) -> Iterator[CollectorClient]:
-    with collecting(embedded, max_body_bytes=100_000) as client:
+    """A client of a collector that has received nothing."""
+    with collecting(embedded) as client:
         yield client
 
 
 @pytest.fixture
-def http(collector: CollectorClient) -> Iterator[httpx.Client]:
+def plain_http(collector: CollectorClient) -> Iterator[httpx.Client]:
+    """A client of ``collector`` for other requests than the agent's."""
     with httpx.Client(base_url=collector.url, verify=False) as client:
         yield client
 
@@ -89,7 +102,7 @@ def test_a_page_in_a_browser_cannot_send_rows(http: httpx.Client) -> None:
     assert post_batch(http, encode(SPANS), kind="text/plain").status_code == 415
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("asked", "reason"),
     [
         ({"query": "DropEverything"}, "unknown query"),
@@ -129,12 +142,12 @@ def test_collector_address_without_http_scheme_is_refused() -> None:
 
 
 def test_metrics_count_received_stored_and_duplicate_rows_and_rejected_batches(
-    collector: CollectorClient, http: httpx.Client
+    collector: CollectorClient, plain_http: httpx.Client
 ) -> None:
     collector.post("spans", SPANS)
     collector.post("spans", SPANS)
-    post_batch(http, b"garbage")
-    metrics = http.get("/metrics").text
+    post_batch(plain_http, b"garbage")
+    metrics = plain_http.get("/metrics").text
     assert 'rankscope_rows_received_total{table="spans"} 6.0\n' in metrics
     assert 'rankscope_rows_stored_total{table="spans"} 3.0\n' in metrics
     assert 'rankscope_rows_duplicate_total{table="spans"} 3.0\n' in metrics
@@ -143,16 +156,16 @@ def test_metrics_count_received_stored_and_duplicate_rows_and_rejected_batches(
 
 
 def test_lost_records_are_counted_once_when_their_marks_are_sent_twice(
-    collector: CollectorClient, http: httpx.Client
+    collector: CollectorClient, plain_http: httpx.Client
 ) -> None:
-    assert "rankscope_records_lost_total 0.0\n" in http.get("/metrics").text
+    assert "rankscope_records_lost_total 0.0\n" in plain_http.get("/metrics").text
     told = ({"seq": 9, "name": RECORDS_LOST, "text": "1024 records of 2.1 s: the disk was full"},
             {"seq": 10, "name": "note", "text": "7 records of nothing"},
             {"seq": 20, "name": RECORDS_LOST, "text": "10 records of 0.1 s: rank files reached their size limit"},
             {"seq": 21, "name": RECORDS_LOST, "text": "some, says somebody else"})  # fmt: skip
     for _ in range(2):
         collector.post("marks", of_run(made("marks", told)))
-    assert "rankscope_records_lost_total 1034.0\n" in http.get("/metrics").text
+    assert "rankscope_records_lost_total 1034.0\n" in plain_http.get("/metrics").text
 
 
 def test_metrics_named_in_the_guide_exist(http: httpx.Client) -> None:

@@ -16,6 +16,7 @@ from telemetry.stores.queries import ProfileRequests
 from telemetry.wire.client import CollectorClient
 from telemetry.wire.codec import decode_batch, encode
 from telemetry.wire.profile_order import ProfileOrder, decode_order
+from tests.each_case import each_case
 from tests.telemetry.made_rows import made, of_run
 from tests.telemetry.served import collecting
 
@@ -146,7 +147,7 @@ def test_an_agent_cannot_request_a_profile(embedded: EmbeddedStore) -> None:
             client.post("profile_states", state(0, Phase.REQUESTED))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("table", "row", "reason"),
     [
         ("profile_states", {"profile_id": "../x", "phase": "taken"}, "profile_id"),
@@ -162,7 +163,7 @@ def test_profile_rows_with_invalid_values_are_refused(table: str, row: dict[str,
         decode_batch(table, encode(of_run(made(table, [row]))))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change",
     [
         {"ranks": []},
@@ -185,13 +186,13 @@ def test_profile_order_with_invalid_values_is_refused(change: dict[str, Any]) ->
         decode_order(json.dumps({**ORDER, **change}).encode())
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 60_000, b"\xff"])
+@each_case("body", [b"", b"[]", b"{", b"[" * 60_000, b"\xff"])
 def test_profile_order_that_is_not_a_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(UsageError, match="profile: "):
         decode_order(body)
 
 
-@pytest.mark.parametrize("change", [{"phase": "x"}, {"profile_id": "x"}, {"reason": "x" * 2000}, {"parts": 2**63}])
+@each_case("change", [{"phase": "x"}, {"profile_id": "x"}, {"reason": "x" * 2000}, {"parts": 2**63}])
 def test_profile_outcome_with_invalid_values_is_refused(change: dict[str, Any]) -> None:
     good = json.loads(ProfileOutcome(profile_id=ID, phase="done").to_json())
     assert ProfileOutcome.parse(json.dumps(good)).phase == "done"

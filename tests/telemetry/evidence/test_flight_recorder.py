@@ -22,6 +22,7 @@ from telemetry.record.rank_identity import DUMP_PATHS, dump_places
 from telemetry.record.worker_server import META_KEY as SOCKET
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.telemetry.worker_socket import Answer, serve_handlers
 
 GLOO, TORCHCOMMS = "fr_trace_json", "torchcomms_fr_trace_json"
@@ -249,7 +250,7 @@ sys.exit(_convert(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("told", ["[", "7", '["relative", 7, "/nul\\u0000"]'])
+@each_case("told", ["[", "7", '["relative", 7, "/nul\\u0000"]'])
 def test_invalid_dump_paths_are_ignored(told: str) -> None:
     assert read_flight_files(rank_with(**{DUMP_PATHS: told}), 0) is None
 

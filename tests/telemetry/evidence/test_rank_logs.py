@@ -14,6 +14,7 @@ import pytest
 
 from telemetry.evidence.known_faults import KNOWN_FAULTS, fault_of
 from telemetry.evidence.logs import KEEP_LINES, MAX_LINE, MAX_REST, READ_BYTES, JobLogs, log_files_of
+from tests.each_case import each_case
 
 FAULTS = {
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.": "cuda-out-of-memory",
@@ -36,7 +37,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("line", FAULTS)
+@each_case("line", FAULTS)
 def test_known_fault_is_recognized_by_its_log_line(line: str) -> None:
     assert fault_of(line) == FAULTS[line]
 

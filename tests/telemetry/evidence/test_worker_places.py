@@ -12,6 +12,7 @@ from telemetry.evidence.worker_client import ask_handler, checked_place, open_so
 from telemetry.record.worker_server import META_KEY
 from telemetry.records import RankIdentity
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.telemetry.worker_socket import serve_handlers
 
 OTHER = 54321
@@ -79,7 +80,7 @@ def test_socket_in_a_folder_of_another_user_is_not_opened(tmp_path: Path) -> Non
         assert not opens(tmp_path / RANK / "worker/socket", tmp_path / RANK)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path", [f"/tmp/elsewhere/rankscope-{OTHER}-workers/x", "/tmp/x", "/mounted/run/0/rank-00001/worker/socket", "x"]
 )
 def test_rank_of_another_user_cannot_point_the_agent_to_another_folder(path: str) -> None:

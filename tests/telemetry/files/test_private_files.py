@@ -20,6 +20,7 @@ from telemetry.files.private_files import make_folder, open_folder
 from telemetry.record.shipping_page import ShippingPage
 from telemetry.settings import default_spool
 from telemetry.stores.embedded import EmbeddedStore
+from tests.each_case import each_case
 from tests.integration.local_users import HOSTILE, as_user, shared_machine
 from tests.parts import require_root
 from tests.telemetry.recording import session
@@ -91,7 +92,7 @@ def test_too_deeply_nested_folders_are_not_deleted(tmp_path: Path) -> None:
     assert nested.exists()
 
 
-@pytest.mark.parametrize("text", ["000", "007", "020", "0777", "8", "-22", "private"])
+@each_case("text", ["000", "007", "020", "0777", "8", "-22", "private"])
 def test_invalid_or_too_open_rankscope_umask_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="RANKSCOPE_UMASK"):
         private_umask({"RANKSCOPE_UMASK": text})

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from telemetry.process import signals
+from tests.each_case import each_case
 
 CHILD = """
 import ctypes, signal, time
@@ -22,14 +23,13 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("end", "status"),
     [
         ("pass", 0),
         ("time.sleep(60)", 128 + signal.SIGINT),
         ("ctypes.PyDLL(None).sleep(60)  # holds the lock of the interpreter", -signal.SIGALRM),
     ],
-    ids=["ends by itself", "main thread is held up", "no thread can run"],
 )
 def test_a_process_ends_within_the_limit_after_its_first_signal(end: str, status: int) -> None:
     with subprocess.Popen([sys.executable, "-c", CHILD.format(end=end)], stdout=subprocess.PIPE, text=True) as process:
@@ -39,7 +39,7 @@ def test_a_process_ends_within_the_limit_after_its_first_signal(end: str, status
         assert process.wait(timeout=60) == status
 
 
-@pytest.mark.parametrize("number", signals.ENDING, ids=lambda number: number.name)
+@each_case("number", signals.ENDING)
 def test_time_limit_of_a_process_that_saves_its_work_is_the_same_for_each_signal(number: signal.Signals) -> None:
     child = (
         "import signal\nfrom telemetry.process import signals\n"

@@ -10,6 +10,7 @@ from telemetry.errors import UsageError
 from telemetry.group_names import axes_described, purpose_of, spans_whole_axes
 from telemetry.record.mesh_learning import MeshLearner, layout_of, topology_of_device_mesh
 from telemetry.topology import Topology
+from tests.each_case import each_case
 
 TITAN = {"pp": "mesh_pp", "dp_replicate": "mesh_dp_replicate", "dp_shard": "mesh_dp_shard", "cp": "mesh_cp"} | {
     "tp": "mesh_tp"
@@ -43,7 +44,7 @@ def learned(world_size: int, groups: Sequence[tuple[str, list[int]]]) -> Topolog
     return learner.topology
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mesh", "names"),
     [
         ("pp=2,dp_shard=2,tp=2", TITAN),
@@ -100,7 +101,7 @@ def test_batch_group_is_split_into_replicate_and_shard_axes_by_a_replicate_group
     assert learner.add("mesh_dp_replicate", [0, 4]) == Topology.parse("dp_replicate=2,dp_shard=2,tp=2")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "groups",
     [
         [],
@@ -134,7 +135,7 @@ def test_topology_is_read_from_a_device_mesh() -> None:
     assert topology_of_device_mesh(FakeMesh(ranks.reshape(4, 2, 2), ("dp", "pp", "tp"))) == Topology(dp=4, pp=2, tp=2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mesh", "reason"),
     [
         (FakeMesh(torch.tensor([[0, 1], [3, 2]]), ("dp", "tp")), "not in a regular order"),
@@ -148,7 +149,7 @@ def test_unsupported_device_mesh_is_rejected_with_its_reason(mesh: FakeMesh, rea
         topology_of_device_mesh(mesh)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("description", "axes", "purpose", "whole"),
     [
         ("mesh_dp_shard", ("dp_shard",), "dp", True),

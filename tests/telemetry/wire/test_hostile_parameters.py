@@ -9,13 +9,15 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import pytest
 
 from telemetry.errors import UsageError
+from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Query, Store, StoreReader
 from telemetry.stores.queries import QUERIES
 from telemetry.wire.codec import decode_query, encode_query
+from tests.each_case import each_case
 from tests.telemetry.made_rows import insert, made, numbered_spans
 
 SQL = (
-    "%s %% %d",
+    "%s %% %d' OR 1 = 1 --",
     "' OR 1 = 1 --",
     "') OR (1 = 1",
     "run' UNION ALL SELECT * FROM spans --",
@@ -30,10 +32,10 @@ SQL = (
     "run' INTO OUTFILE '/tmp/rankscope-canary' --",
 )
 NUMBERS = (-(2**63), -1, 0, 256, 65536, 2**32, 2**63 - 1)
-ELSEWHERE = 2
+ELSEWHERE = 1
 """Number of values for a parameter whose name was already tested with all values in another query. If a query writes
-the parameter into its text, the first value causes an error. The second value causes an error or returns too many rows
-of most queries."""
+the parameter into its text, the first value causes an error or returns too many rows of most queries. Both engines get
+the same text, so the embedded engine alone gets this value."""
 NAMES = ("run_id", "metrics", "names", "kinds")
 """Parameters whose hostile values match no stored row."""
 USUAL: dict[str, Any] = {
@@ -82,11 +84,12 @@ def filled(store: Store) -> Store:
 
 def test_sql_in_a_query_parameter_is_treated_as_data(filled: Store) -> None:
     reader, before, seen = StoreReader(filled, max_seconds=20), counted(filled), set[str]()
+    elsewhere = ELSEWHERE if isinstance(filled, EmbeddedStore) else 0
     for query in QUERIES.values():
         kinds = get_type_hints(query)
         for field in fields(query):  # type: ignore[arg-type]
             values = hostile(kinds[field.name])
-            for value in values[:ELSEWHERE] if field.name in seen else values:
+            for value in values[:elsewhere] if field.name in seen else values:
                 with suppress(UsageError):  # refused before it is sent
                     asked = query(**{**usual(query), field.name: value})
                     found = answered(reader, asked)
@@ -110,7 +113,7 @@ def counted(store: Store) -> dict[str, int]:
     return {name: store.query(f"SELECT count() AS n FROM {name}")["n"][0].as_py() for name in names}
 
 
-@pytest.mark.parametrize("name", sorted(QUERIES))
+@each_case("name", sorted(QUERIES))
 def test_query_parameter_of_a_wrong_type_is_refused_on_the_wire(name: str) -> None:
     query = QUERIES[name]
     kinds = get_type_hints(query)

@@ -11,6 +11,7 @@ from diagnose.alerts.notice import Status
 from diagnose.findings import Severity
 from tests.diagnose.alerts.hooks.http_receiver import HttpReceiver, answers
 from tests.diagnose.alerts.made_notice import made_notice
+from tests.each_case import each_case
 
 KEY = "0123456789abcdef0123456789abcdef"
 
@@ -67,7 +68,7 @@ def test_incident_key_is_unique_per_run_and_fingerprint_and_has_at_most_255_char
     assert max(len(key) for key in keys) == 255
 
 
-@pytest.mark.parametrize("severity", Severity)
+@each_case("severity", Severity)
 def test_every_severity_is_sent_as_a_pagerduty_severity(severity: Severity) -> None:
     payload = pagerduty_event(made_notice(severity=severity))["payload"]
     assert payload["severity"] in ("critical", "error", "warning", "info")  # type: ignore[index]

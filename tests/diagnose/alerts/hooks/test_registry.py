@@ -8,6 +8,7 @@ import pytest
 from diagnose.alerts.hooks.registry import OURS, make_hook
 from telemetry.errors import UsageError
 from tests.diagnose.alerts.made_notice import made_notice
+from tests.each_case import each_case
 
 WEBHOOK = {"type": "webhook", "url": "http://127.0.0.1:1"}
 SECRET = "hunter2hunter2"
@@ -60,7 +61,7 @@ def test_missing_or_misspelt_hook_type_is_reported() -> None:
     assert all(name in error_of({"type": "zzz"}) for name in OURS)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "expected"),
     [
         ({"timeout": 3}, "hook ops: unknown key 'timeout'\n\nhint: did you mean timeout_s?"),
@@ -79,7 +80,7 @@ def test_invalid_key_or_value_is_reported_with_hook_and_key(change: dict[str, ob
     assert expected in error_of({**WEBHOOK, **change})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("table", "needs"),
     [
         ({"type": "webhook"}, "url or url_env or url_file"),
@@ -92,7 +93,7 @@ def test_missing_required_key_is_reported(table: dict[str, object], needs: str) 
     assert f"hook ops needs {needs}\n" in error_of(table)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "table",
     [
         {"type": "slack", "url": f"https://hooks.slack.com/services/{SECRET}"},

@@ -15,6 +15,7 @@ from tests.alertmanager_server import Alertmanager, running_alertmanager
 from tests.deadline import until
 from tests.diagnose.alerts.hooks.http_receiver import HttpReceiver, answers, http_receiver
 from tests.diagnose.alerts.made_notice import made_notice
+from tests.each_case import each_case
 
 pytestmark = pytest.mark.alertmanager
 HOUR_NS = 3600 * 10**9
@@ -127,9 +128,7 @@ UNUSABLE = (
 )
 
 
-@pytest.mark.parametrize(
-    "refusal", [*((status, b"") for status in (403, 404, 405, 501)), *((200, b) for b in UNUSABLE)]
-)
+@each_case("refusal", [*((status, b"") for status in (403, 404, 405, 501)), *((200, b) for b in UNUSABLE)])
 def test_a_receiver_without_usable_silences_still_receives_all_alerts(refusal: tuple[int, bytes]) -> None:
     quiet = made_notice(fingerprint="e" * 16, silence=Silence(ends_ns=time.time_ns() + HOUR_NS, who="Ada", text=""))
     with http_receiver() as receiver:

@@ -7,6 +7,7 @@ from diagnose.alerts.hooks.slack import SlackHook, slack_message
 from diagnose.alerts.notice import Notice, Status
 from tests.diagnose.alerts.hooks.http_receiver import HttpReceiver, answers
 from tests.diagnose.alerts.made_notice import made_notice
+from tests.each_case import each_case
 
 
 @pytest.fixture
@@ -62,8 +63,8 @@ def test_slack_message_escapes_mentions_in_names_and_texts() -> None:
     assert "&lt;!channel&gt; &amp; &lt;@U123&gt;" in str(message["text"])
 
 
-@pytest.mark.parametrize("count", [1, 2, 10, 20])
-@pytest.mark.parametrize("letter", ["x", "&"])
+@each_case("count", [1, 2, 10, 20])
+@each_case("letter", ["x", "&"])
 def test_slack_message_stays_within_the_size_limits(count: int, letter: str) -> None:
     long = letter * 5000
     details = {f"{each} {long}": long for each in range(50)}

@@ -91,7 +91,7 @@ def link_downs_and_flaps(events: list[Event]) -> int:
 
 
 @given(steps=STEPS, begins_up=st.booleans())
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 def test_every_link_loss_is_reported_once_in_any_order_of_samples_and_messages(
     steps: list[tuple[str, Any]], begins_up: bool
 ) -> None:
@@ -102,7 +102,7 @@ def test_every_link_loss_is_reported_once_in_any_order_of_samples_and_messages(
 
 
 @given(steps=PEERS_STEPS, begins_up=st.booleans())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 def test_link_downs_and_flaps_match_the_kernel_count_when_the_link_is_never_taken_down(
     steps: list[tuple[str, Any]], begins_up: bool
 ) -> None:
@@ -114,7 +114,7 @@ def test_link_downs_and_flaps_match_the_kernel_count_when_the_link_is_never_take
 
 
 @given(steps=STEPS, begins_up=st.booleans())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 def test_last_event_matches_the_state_of_the_link(steps: list[tuple[str, Any]], begins_up: bool) -> None:
     story = Story(begins_up=begins_up)
     story.play(steps)
@@ -125,7 +125,7 @@ def test_last_event_matches_the_state_of_the_link(steps: list[tuple[str, Any]], 
 
 
 @given(steps=PEERS_STEPS, begins_up=st.booleans())
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 def test_link_down_and_link_up_events_alternate(steps: list[tuple[str, Any]], begins_up: bool) -> None:
     story = Story(begins_up=begins_up)
     story.play(steps)
@@ -182,7 +182,7 @@ def test_link_taken_down_by_its_owner_is_not_reported_as_link_down() -> None:
 
 
 @given(steps=STEPS, begins_up=st.booleans())
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 def test_last_event_matches_the_link_state_when_the_kernel_counts_only_changes(
     steps: list[tuple[str, Any]], begins_up: bool
 ) -> None:

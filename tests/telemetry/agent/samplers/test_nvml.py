@@ -8,6 +8,7 @@ import pytest
 from telemetry.agent.samplers.interface import Event, GoneError
 from telemetry.agent.thinning import Thinning
 from telemetry.host_metrics import Happening, Metric
+from tests.each_case import each_case
 from tests.telemetry.agent.samplers.opened_nvml import AT_NS, SECOND_NS, opened, told, values
 from tests.telemetry.agent.samplers.scripted_nvml import H100_MEMORY_BYTES, ScriptedNvml, Throttled, h100s
 
@@ -83,13 +84,13 @@ def test_throttling_is_counted_by_reason_on_the_gpu_that_throttles() -> None:
         assert values(after, "gpu4")[metric] == values(before, "gpu4")[metric]
 
 
-@pytest.mark.parametrize("driver", ["575.57.08", "580.65.06", "580.82.07", "580.95.05", "590.48.01", "615.78.08"])
+@each_case("driver", ["575.57.08", "580.65.06", "580.82.07", "580.95.05", "590.48.01", "615.78.08"])
 def test_renumbered_throttle_counters_are_found_under_every_driver(driver: str) -> None:
     sample = opened(ScriptedNvml(h100s(1), driver=driver)).sample(AT_NS)
     assert values(sample, "gpu0")[Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS] == 2 * 10**9
 
 
-@pytest.mark.parametrize("driver", ["570.172.08", "535.104.12", "experimental", ""])
+@each_case("driver", ["570.172.08", "535.104.12", "experimental", ""])
 def test_power_smoothing_fields_are_not_read_as_throttle_counters(driver: str) -> None:
     seen = values(opened(ScriptedNvml(h100s(1), driver=driver)).sample(AT_NS), "gpu0")
     assert Metric.GPU_THROTTLE_SOFTWARE_THERMAL_NS not in seen

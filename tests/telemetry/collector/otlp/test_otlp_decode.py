@@ -15,12 +15,13 @@ from telemetry.collector.otlp.metrics import decode_metrics
 from telemetry.collector.otlp.scopes import as_text
 from telemetry.collector.otlp.spans_and_logs import decode_traces
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 from tests.telemetry.made_otlp import AT_NS, TRACE_ID, attribute, made_logs, made_metrics, made_spans
 
 YEAR_2262_NS = 2**63
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "text"),
     [
         (AnyValue(string_value="a"), "a"),
@@ -99,7 +100,7 @@ def test_span_is_kept_when_the_time_of_its_event_is_too_late_to_store() -> None:
     assert decode_traces(request).tables["otel_spans"]["Events.Name"].to_pylist() == [["began"]]
 
 
-@pytest.mark.parametrize("trace_id", ["", "00" * 16, "abcd"])
+@each_case("trace_id", ["", "00" * 16, "abcd"])
 def test_a_log_record_with_an_invalid_trace_id_is_kept_without_it(trace_id: str) -> None:
     decoded = decode_logs(made_logs(trace_id=trace_id))
     assert decoded.tables["otel_logs"]["TraceId"].to_pylist() == [""]

@@ -17,6 +17,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import LAST_STEP, Ranks, Spans
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.telemetry.made_formats import RANKS, SLOW_RANK, STEPS, known_run, otlp_requests
 from tests.telemetry.made_rows import insert, numbered_spans
 from tests.telemetry.served import collecting
@@ -48,8 +49,8 @@ def converted(name: str = "step", **told: Any) -> RankSpan:
 # Which spans belong to a rank.
 
 
-@pytest.mark.parametrize("rank", ["rank", "process__rank", "dl__rank", "rankscope__rank"])
-@pytest.mark.parametrize("size", ["world_size", "process__world_size", "dl__world_size"])
+@each_case("rank", ["rank", "process__rank", "dl__rank", "rankscope__rank"])
+@each_case("size", ["world_size", "process__world_size", "dl__world_size"])
 def test_rank_world_size_and_step_are_read_from_usual_attribute_names(rank: str, size: str) -> None:
     span = converted("train_step", **{rank: 3, size: 8}, step=7)
     assert (span.source.rank, span.source.topology, span.stage, span.step) == (3, Topology(dp=8), Stage.STEP, 7)
@@ -72,7 +73,7 @@ def test_forward_span_with_tensor_parallel_collectives_gets_the_forward_backward
     assert shared.stage is Stage.FORWARD_BACKWARD
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "stage"),
     [
         ("megatron.train.iteration", Stage.STEP),
@@ -88,7 +89,7 @@ def test_old_and_new_span_names_of_megatron_are_mapped_to_stages(name: str, stag
     assert converted(name, dl__rank=0, dl__world_size=4, megatron__iteration=7).stage is stage
 
 
-@pytest.mark.parametrize(
+@each_case(
     "told",
     [
         {},

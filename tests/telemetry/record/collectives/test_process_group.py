@@ -20,6 +20,7 @@ from telemetry.record.collectives.stage_names import Operation, place_of, transf
 from telemetry.record.collectives.traced_work import follow
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.telemetry.grid_training import GRID, MICROBATCHES, STEPS
 from tests.telemetry.record.collectives.two_ranks import two_ranks
 from tests.telemetry.recording import Recorded, recorded
@@ -213,7 +214,7 @@ def test_collective_has_a_stage_only_if_its_operation_and_axis_are_known() -> No
     assert place_of(everyone, "", big).collective_stage(Operation.ALL_REDUCE) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("index", "peer", "size", "sends", "stage"),
     [
         (1, 2, 4, True, Stage.FORWARD_SEND),
