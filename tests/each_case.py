@@ -1,7 +1,7 @@
 """One test over many cases: it runs its body for each case and names every case that fails.
 
-A case of a parametrized test takes 4 ms of processor time beside its body, and 1 ms or more in each worker that collects
-it. That is more than most cases of pure functions take.
+A case of a parametrized test takes 4 ms of processor time beside its body, and 1 ms or more in each worker that
+collects it. That is more than most cases of pure functions take.
 """
 
 from collections.abc import Callable, Iterable
