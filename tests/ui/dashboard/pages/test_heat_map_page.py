@@ -55,7 +55,7 @@ def test_compute_time_is_selected_only_if_it_is_drawn(store: EmbeddedStore, read
     run.advance(store, 3)
     unknown = replace(STATE, run="no-processor-time", stage=Stage.OPTIMIZER)
     others = Reads(StoreReader(store))
-    few = Reads(StoreReader(store), settings=ReadSettings(max_own_operations=600))
+    few = Reads(StoreReader(store), settings=ReadSettings(max_own_operations=600, rank_steps_at_once=0))
     for state, source, drawn in (
         (STATE, reads, Clock.OWN),
         (replace(STATE, clock=Clock.WALL), reads, Clock.WALL),
