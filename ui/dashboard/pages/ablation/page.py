@@ -47,7 +47,7 @@ def _draw_table(state: ViewState, reads: Reads) -> Component:
         return panel("Ablation", dmc.Text(NONE, size="sm", c="dimmed"))
     rows = [ablation_cells(ablation, row) for row in ablation.rows]
     parts = [
-        table([capitalized(name) for name in ABLATION_COLUMNS], rows, min_width_px=860),
+        table([capitalized(name) for name in ABLATION_COLUMNS], rows, min_width_px=760),
         dmc.Text(NOTE, size="sm", c="dimmed"),
     ]
     return panel(f"Ablation {ablation.name}", dmc.Stack(parts, gap="xs"))

@@ -64,7 +64,7 @@ _NETWORK = (
 )
 _GPU = (
     Panel("SM clock", "MHz", {Metric.GPU_SM_CLOCK_MHZ: ""}),
-    Panel("GPU throttling, share of the time", "%", HELD_DOWN, Reading.RATE, PERCENT_OF_TIME, hides_zero=True),
+    Panel("Time throttled", "%", HELD_DOWN, Reading.RATE, PERCENT_OF_TIME, hides_zero=True),
     Panel("Temperature", "°C", {Metric.GPU_TEMPERATURE_C: ""}),
     Panel("Power", "W", {Metric.GPU_POWER_W: ""}),
     Panel("Utilisation", "%", {Metric.GPU_UTILIZATION: ""}, scale=PERCENT),
