@@ -227,8 +227,8 @@ def _hosts(evidence: HangEvidence, ranks: tuple[int, ...]) -> str:
 
 
 def _awaited(evidence: HangEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> str:
-    """The operations in which others wait for ``ranks``: one of each rank, and the number of further ones. A collective
-    is preferred in which only ``ranks`` are missing."""
+    """The operations in which others wait for ``ranks``: one of each rank, and the number of further ones.
+    Collectives in which only ``ranks`` are missing come first."""
     first = dict[int, Wait]()
     each = {(wait.group, wait.op, wait.seq): wait for wait in graph.waits.values()}.values()
     awaited = set(ranks)

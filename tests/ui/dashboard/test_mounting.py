@@ -19,7 +19,7 @@ from ui.dashboard.app import FOLDER, mount_dashboard
 
 
 def made_server(store: EmbeddedStore) -> FastAPI:
-    """A server with a route of its own and the dashboard."""
+    """An application with one route, and with the dashboard mounted in it."""
     server = FastAPI()
 
     @server.get("/healthz")

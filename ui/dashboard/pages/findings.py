@@ -152,8 +152,8 @@ def findings_list(
 
 
 def marks_list(report: Report, facts: RunFacts, state: ViewState) -> Component:
-    """Events of hosts, the newest last, with links to the hosts. They are no findings, so their cost is not in the sum
-    of the Overview."""
+    """Events of hosts, the newest last, with links to the hosts. These events are not findings. The sum of the
+    Overview does not contain their cost."""
     run = facts.summary
     exactly = replace(state, view=View.FLEET, run=run.run_id, attempt=run.attempt, family=Family.NETWORK)
     lines = [

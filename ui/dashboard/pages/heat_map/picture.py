@@ -33,9 +33,9 @@ class Picture:
 
 
 def drawn_stage(state: ViewState, reads: Reads) -> Stage:
-    """The stage of the address if it fits the metric. Otherwise the first stage that fits. For waiting times, a
-    collective that does not run during compute is preferred, and the smaller groups inside a replica, because their
-    waiting points at fewer ranks."""
+    """The stage of the address if it fits the metric. Otherwise the first stage that fits. For waiting times,
+    this is a collective that does not run during compute. Collectives inside a replica come first: their groups are
+    smaller, so their waiting points at fewer ranks."""
     facts = reads.facts(state)
     chosen = chosen_stage(state, facts)
     if state.metric is not Metric.WAIT or chosen is state.stage:
