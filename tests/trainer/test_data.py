@@ -11,7 +11,7 @@ from telemetry.errors import UsageError
 from tests.deadline import until
 from tests.trainer.jobs import seeded, small_config
 from trainer.config import DataConfig, TrainConfig
-from trainer.data.batches import Batch, Batches, Loader, check_data
+from trainer.data.batches import Batch, Batches, Loader, batch_of, check_data
 from trainer.data.tokens import TokenFile, load_tokens
 
 TEXT = np.frombuffer(bytes(range(256)) * 40, dtype=np.uint8)
@@ -90,6 +90,16 @@ def test_different_steps_and_seeds_have_different_batches() -> None:
 def test_targets_are_the_inputs_shifted_by_one_token() -> None:
     batch = Batches(TEXT, small_config(), dp_index=0).at(3)
     assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+
+
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_batch_does_not_change_when_its_rows_are_overwritten(sequences: int) -> None:
+    """The data loader writes later steps into the same memory."""
+    rows = np.arange(sequences * 5, dtype=np.int64).reshape(sequences, 5)
+    batch = batch_of(rows)
+    rows[:] = -1
+    assert batch.inputs[0].tolist() == [0, 1, 2, 3]
+    assert batch.targets[0].tolist() == [1, 2, 3, 4]
 
 
 def test_loader_prepares_no_more_batches_when_its_queue_is_full() -> None:

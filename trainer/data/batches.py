@@ -95,9 +95,10 @@ class Batches:
 
 
 def batch_of(rows: Rows) -> Batch:
-    """A copy of ``rows``, [sequences, length + 1], as inputs and targets."""
+    """A copy of ``rows``, [sequences, length + 1], as inputs and targets. ``rows`` can be overwritten afterwards."""
     text = torch.from_numpy(rows)
-    return Batch(text[:, :-1].contiguous(), text[:, 1:].contiguous())
+    inputs, targets = (side.clone(memory_format=torch.contiguous_format) for side in (text[:, :-1], text[:, 1:]))
+    return Batch(inputs, targets)
 
 
 def check_data(tokens: Tokens, config: TrainConfig) -> None:
