@@ -157,7 +157,7 @@ def _build_stage(config: TrainConfig, grid: Grid, index: int) -> TransformerStag
         shard_tensors(stage, grid.mesh["tp"], overlap=config.overlap.tp)
     stage.to_empty(device=grid.device)
     initialise(stage, config.model, seed=config.seed)
-    use_compute(stage, config.compute, grid.device)
+    use_compute(stage, config.model, config.compute, grid.device)
     if grid.topology.dp > 1:
         shard_parameters(stage, grid.mesh["dp"], half=config.compute.half)
     return stage

@@ -58,6 +58,19 @@ def one_gpu() -> TrainConfig:
     )
 
 
+def wide_gpu() -> TrainConfig:
+    """One block of ``megascale_175b``, 1.8 billion parameters, on one GPU with 80 GB. Its matrix products are as wide
+    as those of the whole model, so it shows the MFU that a GPU can reach."""
+    plain = one_gpu()
+    return replace(
+        plain,
+        recipe="wide_gpu",
+        model=replace(plain.model, num_layers=1, hidden_size=12288, num_heads=96, fused_projection=True),
+        optim=replace(plain.optim, learning_rate=1e-4),
+        num_steps=50,
+    )
+
+
 def megascale_175b() -> TrainConfig:
     """The 175B model of MegaScale (section 6.1) on 256 GPUs: tp 8, pp 8, six chunks a pipeline rank, batch 768."""
     return TrainConfig(
@@ -75,7 +88,7 @@ def megascale_175b() -> TrainConfig:
 
 
 RECIPES: dict[str, Callable[[], TrainConfig]] = {
-    recipe.__name__: recipe for recipe in (tiny_cpu, tiny_lamb, deep_cpu, one_gpu, megascale_175b)
+    recipe.__name__: recipe for recipe in (tiny_cpu, tiny_lamb, deep_cpu, one_gpu, wide_gpu, megascale_175b)
 }
 
 

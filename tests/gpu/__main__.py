@@ -1,10 +1,11 @@
 """All checks that need a GPU, in one command of under 15 minutes: one GPU, or all of the machine.
 
-    python -m tests.gpu --out DIR      DIR/gpu.json: each check, what it found, GPUs, driver, torch
+    python -m tests.gpu --out DIR [--only CHECK ...]     DIR/gpu.json: each check, what it found, GPUs, driver, torch
 
-Needs torch with CUDA, NumPy and this repository; no store and no network. pytest and pynvml are used if they are
-installed. Exit status: 0 no check failed, 1 one did, 2 there is no GPU or a package is missing (``make`` ends with 2 in
-both cases; only the first leaves a report). Each check is a process of its own with a time limit.
+Needs torch with CUDA, NumPy and this repository; no store and no network. pytest, pynvml and the packages of
+rankscope[train] are used if they are installed: a check that lacks one is not run. Exit status: 0 no check failed, 1
+one did, 2 there is no GPU or a package is missing (``make`` ends with 2 in both cases; only the first leaves a report).
+Each check is a process of its own with a time limit.
 """
 
 import argparse
@@ -33,34 +34,42 @@ class Check:
     limit_s: float
     gpus: int = 1
     """The number of GPUs that it needs."""
+    packages: tuple[str, ...] = ()
+    """What it imports besides torch and NumPy."""
 
 
+OF_TRAINING = ("typer", "rich", "pydantic", "pyarrow")
 CHECKS = (
-    Check(name="tests", module="tests.gpu.pytest_files", limit_s=180),
-    Check(name="span-overhead", module="tests.gpu.span_overhead", limit_s=120),
-    Check(name="graph-capture", module="tests.gpu.graph_capture", limit_s=90),
-    Check(name="nccl-timing", module="tests.gpu.nccl_timing", limit_s=180),
-    Check(name="flight-recorder", module="tests.gpu.nccl_recorder", limit_s=90),
-    Check(name="nccl-hang", module="tests.gpu.nccl_hang", limit_s=90, gpus=2),
+    Check(name="tests", module="tests.gpu.pytest_files", limit_s=180, packages=("pytest",)),
+    Check(name="graph-capture", module="tests.gpu.graph_capture", limit_s=40),
+    Check(name="nccl-timing", module="tests.gpu.nccl_timing", limit_s=90),
+    Check(name="flight-recorder", module="tests.gpu.nccl_recorder", limit_s=60),
+    Check(name="nccl-hang", module="tests.gpu.nccl_hang", limit_s=60, gpus=2),
+    Check(name="attached", module="tests.gpu.attached", limit_s=60),
+    Check(name="tracing-cost", module="tests.gpu.tracing_cost", limit_s=90, packages=OF_TRAINING),
+    Check(name="checkpoints", module="tests.gpu.checkpoints", limit_s=110, packages=OF_TRAINING),
+    Check(name="ablation", module="tests.gpu.ablation", limit_s=200, packages=OF_TRAINING),
 )
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description="Checks that need a GPU.")
     parser.add_argument("--out", type=Path, required=True, help="folder for gpu.json")
-    folder = parser.parse_args(arguments).out
+    names = [check.name for check in CHECKS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="CHECK", help=", ".join(names))
+    given = parser.parse_args(arguments)
     obstacle = what_is_missing()
     if obstacle:
         print(f"make gpu: {obstacle}", file=sys.stderr)
         return 2
     machine = describe_machine()
     outcomes = []
-    for check in CHECKS:
+    for check in [check for check in CHECKS if check.name in given.only]:
         print(f"==> {check.name} (at most {check.limit_s:.0f} s)", file=sys.stderr, flush=True)
         outcomes.append(run(check, num_gpus=len(machine["gpus"])))
         print(f"    {outcomes[-1].status} {outcomes[-1].reason}", file=sys.stderr, flush=True)
     content = report(outcomes, machine)
-    print(write_report(folder, content))
+    print(write_report(given.out, content))
     return 0 if content["passed"] else 1
 
 
@@ -106,6 +115,8 @@ def run(check: Check, *, num_gpus: int) -> Outcome:
     """The outcome of a check. Nothing of it is left running."""
     if num_gpus < check.gpus:
         return Outcome(name=check.name, status="not-run", reason=f"needs {check.gpus} GPUs, here: {num_gpus}")
+    if missing := [name for name in check.packages if importlib.util.find_spec(name) is None]:
+        return Outcome(name=check.name, status="not-run", reason=f"{' and '.join(missing)} not installed")
     began = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", check.module],

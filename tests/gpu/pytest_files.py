@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.gpu.outcome import say
+from tests.gpu.outcome import LAST_WORDS, say
 
 HERE = Path(__file__).parent
 NEEDS = {"test_nvml_real.py": "pynvml"}
@@ -14,23 +14,23 @@ NEEDS = {"test_nvml_real.py": "pynvml"}
 
 
 def main() -> None:
-    if importlib.util.find_spec("pytest") is None:
-        say("not-run", {}, "pytest is not installed")
-        return
     left_out = [name for name, package in NEEDS.items() if importlib.util.find_spec(package) is None]
     ignored = [f"--ignore={HERE / name}" for name in left_out]
     told = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", str(HERE), "-c", "/dev/null", "--rootdir", str(HERE.parents[1])),
-            *("--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider", "-q", "-rs", *ignored),
+            *("--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider", "-q", "-rs", "--tb=short", *ignored),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
     print(told.stdout, told.stderr)
+    if told.returncode:
+        say("failed", counts(told.stdout), told.stdout[-LAST_WORDS:])
+        return
     reason = f"left out, for want of {', '.join(NEEDS[name] for name in left_out)}: {left_out}" if left_out else ""
-    say("passed" if told.returncode == 0 else "failed", counts(told.stdout), reason)
+    say("passed", counts(told.stdout), reason)
 
 
 def counts(printed: str) -> dict[str, int]:

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 MODEL = ModelConfig(num_layers=2, hidden_size=256, num_heads=4, sequence_length=512, window=128)
-CUDA = torch.device("cuda")
+CUDA = torch.device("cuda", 0)
 
 
 def test_window_attention_and_its_gradients_match_masked_full_attention() -> None:
@@ -72,7 +72,7 @@ def test_float8_products_are_close_to_float32_products() -> None:
 def made_stage(model: ModelConfig, compute: ComputeConfig) -> TransformerStage:
     stage = TransformerStage(model, stage=0, num_stages=1).to(CUDA)
     initialise(stage, model, seed=0)
-    use_compute(stage, compute, CUDA)
+    use_compute(stage, model, compute, CUDA)
     return stage
 
 

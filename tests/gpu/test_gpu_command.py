@@ -25,7 +25,7 @@ class Missing:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Missing())
-for name in {[check.module for check in CHECKS]}:
+for name in {[check.module for check in CHECKS if check.packages in ((), ("pytest",))]}:
     importlib.import_module(name)
 """
 
@@ -83,6 +83,11 @@ def runs(pid: int) -> bool:
 def test_a_check_that_needs_more_gpus_is_reported_as_not_run() -> None:
     found = run(Check(name="two", module="none", limit_s=1, gpus=2), num_gpus=1)
     assert (found.status, found.reason) == ("not-run", "needs 2 GPUs, here: 1")
+
+
+def test_a_check_whose_packages_are_missing_is_reported_as_not_run() -> None:
+    found = run(Check(name="lacks", module="none", limit_s=1, packages=("json", "no_such_package")), num_gpus=1)
+    assert (found.status, found.reason) == ("not-run", "no_such_package not installed")
 
 
 def test_report_fails_when_a_check_failed_but_not_when_a_check_could_not_run(tmp_path: Path) -> None:

@@ -60,6 +60,19 @@ def test_flex_attention_with_the_window_mask_equals_attention_under_a_mask() -> 
     torch.testing.assert_close(flexible, banded_attention(*inputs, window=70))
 
 
+def test_compiled_flex_attention_with_the_window_mask_equals_attention_under_a_mask() -> None:
+    """A block that is compiled for a GPU contains this call. The mask exists before the compilation."""
+    inputs = torch.randn(3, 1, 2, 300, 16)
+    window_mask(300, 70, CPU)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def compiled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output: Tensor = flex_attention(query, key, value, block_mask=window_mask(300, 70, query.device))
+        return output
+
+    torch.testing.assert_close(compiled(*inputs), banded_attention(*inputs, window=70))
+
+
 def test_the_mask_for_flex_attention_skips_blocks_outside_the_window() -> None:
     assert window_mask(4096, 512, CPU).sparsity() > 80
 

@@ -30,7 +30,7 @@ TOLERANCE = 1e-5
 def made_stage(config: ModelConfig, compute: ComputeConfig) -> TransformerStage:
     stage = TransformerStage(config, stage=0, num_stages=1)
     initialise(stage, config, seed=0)
-    use_compute(stage, compute, CPU)
+    use_compute(stage, config, compute, CPU)
     return stage
 
 

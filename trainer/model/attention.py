@@ -21,6 +21,7 @@ Result = TypeVar("Result")
 ROTARY_BASE = 10_000.0
 BLOCK = 64
 """Queries in a block. A larger block has fewer and larger matrix products, and masks more keys."""
+_MASKS: dict[tuple[int, int, torch.device], BlockMask] = {}
 
 
 def attend(heads: Tensor, *, window: int) -> Tensor:
@@ -83,14 +84,20 @@ def _compiled_flex() -> Any:
     return torch.compile(flex_attention)
 
 
-@constant
 def window_mask(length: int, window: int, device: torch.device) -> BlockMask:
-    """The mask of a sliding window, for FlexAttention."""
+    """The mask of a sliding window, for FlexAttention. It is computed once for the same arguments.
 
-    def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (key <= query) & (key > query - window)
+    Call it before a block is compiled, so that compiled code finds the mask in ``_MASKS``. torch cannot compile
+    FlexAttention with a mask that a constant function returns.
+    """
+    key = length, window, device
+    if key not in _MASKS:
 
-    return create_block_mask(seen, B=None, H=None, Q_LEN=length, KV_LEN=length, device=device.type)
+        def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (key <= query) & (key > query - window)
+
+        _MASKS[key] = create_block_mask(seen, B=None, H=None, Q_LEN=length, KV_LEN=length, device=device.type)
+    return _MASKS[key]
 
 
 @torch.library.custom_op("rankscope::window_attention", mutates_args=())

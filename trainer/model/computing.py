@@ -6,18 +6,24 @@ import torch
 
 from telemetry.errors import UsageError
 from trainer.compute import ComputeConfig
+from trainer.config import ModelConfig
+from trainer.model.attention import window_mask
 from trainer.model.block import Block
 from trainer.model.float8 import check_float8, use_float8
 from trainer.model.transformer import TransformerStage
 
 
-def use_compute(stage: TransformerStage, config: ComputeConfig, device: torch.device) -> None:
-    """Apply ``config`` to every block. Use it after the tensors were cut along ``tp`` and before ``fully_shard``.
+def use_compute(stage: TransformerStage, model: ModelConfig, config: ComputeConfig, device: torch.device) -> None:
+    """Apply ``config`` to every block of a stage of ``model``.
+
+    Use it after the tensors were cut along ``tp`` and before ``fully_shard``.
 
     Raises:
         UsageError: the device or the machine does not support ``config``.
     """
     check_compute(config, device)
+    if config.compile and model.window and device.type == "cuda":
+        window_mask(model.sequence_length, model.window, device)
     for block in stage.blocks.values():
         assert isinstance(block, Block)
         if config.precision == "float8":

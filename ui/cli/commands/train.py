@@ -13,7 +13,8 @@ from ui.cli.commands.shared import collector_address
 
 DEFAULT_OUT = Path("rankscope-out/train")
 RecipeOption = Annotated[
-    str, typer.Option(help="tiny_cpu (eight ranks on the CPU), tiny_lamb, deep_cpu, one_gpu or megascale_175b.")
+    str,
+    typer.Option(help="tiny_cpu (eight ranks on the CPU), tiny_lamb, deep_cpu, one_gpu, wide_gpu or megascale_175b."),
 ]
 DataOption = Annotated[
     Path | None,
