@@ -40,15 +40,16 @@ class Check:
 
 OF_TRAINING = ("typer", "rich", "pydantic", "pyarrow")
 CHECKS = (
-    Check(name="tests", module="tests.gpu.pytest_files", limit_s=180, packages=("pytest",)),
+    Check(name="tests", module="tests.gpu.pytest_files", limit_s=150, packages=("pytest",)),
     Check(name="graph-capture", module="tests.gpu.graph_capture", limit_s=40),
     Check(name="nccl-timing", module="tests.gpu.nccl_timing", limit_s=90),
     Check(name="flight-recorder", module="tests.gpu.nccl_recorder", limit_s=60),
     Check(name="nccl-hang", module="tests.gpu.nccl_hang", limit_s=60, gpus=2),
     Check(name="attached", module="tests.gpu.attached", limit_s=60),
+    Check(name="node-checks", module="tests.gpu.node_checks", limit_s=60, packages=(*OF_TRAINING, "psutil")),
     Check(name="tracing-cost", module="tests.gpu.tracing_cost", limit_s=90, packages=OF_TRAINING),
     Check(name="checkpoints", module="tests.gpu.checkpoints", limit_s=110, packages=OF_TRAINING),
-    Check(name="ablation", module="tests.gpu.ablation", limit_s=200, packages=OF_TRAINING),
+    Check(name="ablation", module="tests.gpu.ablation", limit_s=180, packages=OF_TRAINING),
 )
 
 
