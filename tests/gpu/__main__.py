@@ -42,7 +42,7 @@ OF_TRAINING = ("typer", "rich", "pydantic", "pyarrow")
 CHECKS = (
     Check(name="tests", module="tests.gpu.pytest_files", limit_s=150, packages=("pytest",)),
     Check(name="graph-capture", module="tests.gpu.graph_capture", limit_s=40),
-    Check(name="nccl-timing", module="tests.gpu.nccl_timing", limit_s=90),
+    Check(name="nccl-timing", module="tests.gpu.nccl_timing", limit_s=80),
     Check(name="flight-recorder", module="tests.gpu.nccl_recorder", limit_s=60),
     Check(name="nccl-hang", module="tests.gpu.nccl_hang", limit_s=60, gpus=2),
     Check(name="attached", module="tests.gpu.attached", limit_s=60),
