@@ -67,7 +67,7 @@ def _refuse_other_jobs(traces: Sequence[TraceFile]) -> None:
     sizes = {trace.world_size: trace for trace in traces if trace.world_size is not None}
     if len(sizes) > 1:
         jobs = ", ".join(f"{trace.path.name} of {size} ranks" for size, trace in sorted(sizes.items())[:3])
-        raise UnreadableError(f"files of several jobs: {jobs}", hint="import each job separately")
+        raise UnreadableError(f"the files are of several jobs: {jobs}", hint="import each job separately")
     if not set.intersection(*(set(trace.step_numbers.tolist()) for trace in traces)):
         raise UnreadableError("no step is in every file", hint="import files that were recorded at the same time")
 
