@@ -82,7 +82,7 @@ def _window(text: str) -> StepWindow:
     first = int(found[1])
     last = first if found[2] is None else int(found[2] or LAST_STEP)
     if first > last:
-        raise UsageError(f"steps {text!r}: {first} comes after {last}", hint="swap the two")
+        raise UsageError(f"steps {text!r}: {first} is larger than {last}", hint="swap the two numbers")
     return StepWindow(first_step=first, last_step=last)
 
 
