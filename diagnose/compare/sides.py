@@ -99,7 +99,7 @@ def load_side(reader: Reader, name: SideName, *, max_operations: int = MAX_OPERA
 
 
 def side_of(view: RunView, name: SideName) -> Side:
-    """The side with the steps and ranks of ``name`` in a loaded view.
+    """The side of a comparison that ``name`` describes: its steps and ranks, taken from a loaded view of its run.
 
     Raises:
         UsageError: the view has too few steps, or a rank does not exist.
