@@ -23,7 +23,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     if len({file.resolve() for file in files}) < len(files):
         raise UsageError("a file is given twice", hint="give each file, or the folder, once")
     if not files:
-        raise UsageError("no path", hint="give a .json or .json.gz for each rank, or their folder")
+        raise UsageError("no path is given", hint="give a .json or .json.gz for each rank, or their folder")
     return files
 
 

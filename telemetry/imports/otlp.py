@@ -93,7 +93,7 @@ def _sources(spans: Sequence[RankSpan]) -> dict[int, Source]:
     Raises:
         UnreadableError: the spans belong to several runs, attempts or meshes.
     """
-    found = {
+    found: dict[str, Sequence[object]] = {
         "runs": sorted({span.source.run_id for span in spans}),
         "meshes": sorted({str(span.source.topology) for span in spans}),
         "attempts": sorted({span.source.attempt for span in spans}),
