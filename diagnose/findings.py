@@ -122,7 +122,7 @@ class StepWindow:
 
     @property
     def in_words(self) -> str:
-        """``step 8``, ``steps 8 to 12``."""
+        """The steps in words: ``step 8``, ``steps 8 to 12``."""
         if self.first_step == self.last_step:
             return f"step {self.first_step}"
         return f"steps {self.first_step} to {self.last_step}"

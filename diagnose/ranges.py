@@ -54,7 +54,7 @@ def unfold_ranks(text: str, num_ranks: int) -> tuple[int, ...]:
             raise UsageError(f"{text!r} is not a list of ranks", hint="use a form such as 0-7,12")
         first, last = int(found[1]), int(found[2] or found[1])
         if first > last:
-            raise UsageError(f"ranks {part.strip()}: {first} comes after {last}", hint="swap the two")
+            raise UsageError(f"ranks {part.strip()}: {first} is larger than {last}", hint="swap the two numbers")
         if last >= num_ranks:
             raise UsageError(f"there is no rank {last}", hint=f"ranks of this run are 0 to {num_ranks - 1}")
         ranks.update(range(first, last + 1))

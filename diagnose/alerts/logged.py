@@ -44,7 +44,7 @@ class LoggedAction:
 
     @property
     def in_words(self) -> str:
-        """``2026-11-27 14:03:20 Ada silenced it until 2026-11-27 16:00:00: the fan is replaced``."""
+        """The action in words: ``2026-11-27 14:03:20 Ada silenced it until 2026-11-27 16:00:00: fan is replaced``."""
         until = f" until {local_time(self.until_ns)}" if self.action == Action.SILENCE else ""
         text = f": {self.text}" if self.text else ""
         return f"{local_time(self.at_ns)} {self.who} {_WORDS.get(self.action, self.action)}{until}{text}"

@@ -238,12 +238,12 @@ def cost_of(account: Account, *, is_over: bool) -> str:
 
 
 def resolved_text(alert: Alert, ends_ns: int) -> str:
-    """``resolved after 12 min: rank 5 ...``."""
+    """The text of the notice that an alert ended: ``resolved after 12 min: rank 5 ...``."""
     return f"resolved after {duration_text((ends_ns - alert.since_ns) / 1e9)}: {alert.account.summary}"
 
 
 def duration_text(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``3.5 h``."""
+    """A duration in words: ``45 s``, ``12 min``, ``3.5 h``. Negative durations count as 0."""
     if seconds < 120:
         return f"{max(0.0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

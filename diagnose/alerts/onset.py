@@ -47,7 +47,7 @@ class Onset:
 
     @property
     def in_words(self) -> str:
-        """``step 600``, ``step 420 or earlier``."""
+        """The onset in words: ``step 600``, ``step 420 or earlier``."""
         return f"step {self.step}" if self.is_exact else f"step {self.step} or earlier"
 
 

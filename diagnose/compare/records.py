@@ -138,7 +138,7 @@ class StageChange:
 
     @property
     def name(self) -> str:
-        """``forward-compute``, ``actor forward-compute``."""
+        """The stage, with its role if it has one: ``forward-compute``, ``actor forward-compute``."""
         return f"{self.role} {self.stage.label}".strip()
 
 
@@ -158,7 +158,7 @@ class RankChange:
 
     @property
     def hosts(self) -> str:
-        """``gpu-003``, or ``gpu-003 (A: gpu-001)`` if the rank ran on another host."""
+        """The host of the rank in B, and that in A if it was another one: ``gpu-003``, ``gpu-003 (A: gpu-001)``."""
         now = self.host_b or "unknown"
         return now if self.host_a == self.host_b else f"{now} (A: {self.host_a or 'unknown'})"
 

@@ -82,7 +82,7 @@ def _window(text: str) -> StepWindow:
     first = int(found[1])
     last = first if found[2] is None else int(found[2] or LAST_STEP)
     if first > last:
-        raise UsageError(f"steps {text!r}: {first} comes after {last}", hint="swap the two")
+        raise UsageError(f"steps {text!r}: {first} is larger than {last}", hint="swap the two numbers")
     return StepWindow(first_step=first, last_step=last)
 
 
@@ -99,7 +99,7 @@ def load_side(reader: Reader, name: SideName, *, max_operations: int = MAX_OPERA
 
 
 def side_of(view: RunView, name: SideName) -> Side:
-    """The side with the steps and ranks of ``name`` in a loaded view.
+    """The side of a comparison that ``name`` describes: its steps and ranks, taken from a loaded view of its run.
 
     Raises:
         UsageError: the view has too few steps, or a rank does not exist.

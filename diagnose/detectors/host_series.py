@@ -104,7 +104,7 @@ class Taker:
         return f"{self.pid} {self.name}"
 
     def describe(self, host: str) -> str:
-        """``pid 4711 stress-ng uses 0.90 of core 3 of gpu-03``."""
+        """What the process uses, in words: ``pid 4711 stress-ng uses 0.90 of core 3 of gpu-03``."""
         where = f"core {self.device.removeprefix('core')}" if self.device else "the cores"
         return f"pid {self.process} uses {self.amount:.2f} of {where} of {host}"
 

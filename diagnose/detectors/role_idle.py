@@ -61,7 +61,7 @@ def _finding(view: RunView, waiting: Busy, longest: Busy, cost: float, roles: li
         share_lost=cost,
         confidence=round(len(view.steps) / (len(view.steps) + 2), 2),
         summary=f"role {name} ({waiting.num_ranks} ranks) waits {idle:.0%} of each step, mainly for role {other}, "
-        f"which works {longest.typical:.0%} of it; the cost is the time that a better use of the ranks can save",
+        f"which works for {longest.typical:.0%} of the step; the cost is the time that a better use of ranks saves",
         next_step=f"move ranks from {name} to {other}, let both share GPUs, or let {name} work on the previous step's "
         "data",
         evidence={

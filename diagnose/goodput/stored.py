@@ -60,7 +60,7 @@ def load_history(reader: Reader, run_id: str) -> RunHistory:
     names = (run_id,)
     rows = sorted(reader.read(Runs(run_ids=names)).to_pylist(), key=lambda row: row["attempt"])
     if not rows:
-        raise UnknownRunError(f"no run {run_id!r}", hint="`rankscope runs` lists all")
+        raise UnknownRunError(f"no run {run_id!r} is stored", hint="`rankscope runs` lists all runs")
     beats, stalls = (_by_attempt(reader, query) for query in (RunBeats(run_ids=names), RunStalls(run_ids=names)))
     walls = reader.read(RunWallTimes(run_ids=names)).to_pylist()
     ends = rows[0]["attempt"], rows[-1]["attempt"]

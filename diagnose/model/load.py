@@ -47,10 +47,10 @@ def newest_attempt(reader: Reader, run_id: str | None = None, attempt: int | Non
         if run_id in (None, row["run_id"]) and attempt in (None, row["attempt"]):
             return row["run_id"], row["attempt"]
     names = ", ".join(dict.fromkeys(f"{row['run_id']}/{row['attempt']}" for row in runs[:5]))
-    wanted = run_id or "any run"
+    wanted = ("" if run_id is None else f" {run_id!r}") + ("" if attempt is None else f" with attempt {attempt}")
     raise UnknownRunError(
-        f"no run {wanted!r}" + ("" if attempt is None else f" with attempt {attempt}"),
-        hint=f"stored runs, newest first: {names}; `rankscope runs` lists all",
+        f"no run{wanted} is stored",
+        hint=f"stored runs, newest first: {names}; `rankscope runs` lists all runs",
     )
 
 

@@ -171,7 +171,7 @@ def recording_ranks(folders: list[Path], proc: Path = Path("/proc")) -> list[Ran
 
 
 def describe_ranks(ranks: list[RankIdentity]) -> str:
-    """``8 ranks of run llama are recording on this host (pid 4711 and others)``."""
+    """The ranks in words: ``8 ranks of run llama are recording on this host (pid 4711 and others)``."""
     runs = ", ".join(sorted({rank.run_id for rank in ranks}))
     many = f"{len(ranks)} ranks of run {runs} are" if len(ranks) > 1 else f"rank {ranks[0].rank} of run {runs} is"
     return f"{many} recording on this host (pid {ranks[0].pid}{' and others' if len(ranks) > 1 else ''})"

@@ -71,7 +71,7 @@ def ablation_cells(ablation: Ablation, row: AblationRow) -> tuple[str, ...]:
 
 
 def _shown(figure: Figure | None, words: Callable[[float], str], unit: str = "", *, spread: bool = True) -> str:
-    """``0.912 s ±1.5%``."""
+    """A figure with its spread: ``0.912 s ±1.5%``."""
     if figure is None:
         return UNKNOWN
     around = f" ±{figure.spread:.1%}" if spread and figure.spread else ""

@@ -109,7 +109,7 @@ def headline(found: Comparison) -> str:
 
 
 def _by(step: StepChange, typical: StepChange, verdict: Verdict) -> str:
-    """``4.9% slower than A: a step takes 1.309 s instead of 1.248 s (95% interval: 3.8% to 6.1%)``."""
+    """How B differs from A: ``4.9% slower than A. A step takes 1.309 s instead of 1.248 s (95% interval: ...)``."""
     shown = step if step.change.verdict is verdict else typical  # which at least confirms the verdict
     name = "a step" if shown is step else "a typical step"
     return (
@@ -156,7 +156,7 @@ def _ranks_in_words(ranks: Sequence[RankChange], verdict: Verdict) -> Iterator[s
 
 
 def amount(change: Change | None) -> str:
-    """``3.0% longer``, ``1.2% less time``, ``2.10x as long``."""
+    """A change of a time in words, from A to B: ``3.0% longer``, ``1.2% less time``, ``2.10x as long``."""
     if change is None:
         return UNKNOWN
     if change.ratio >= 2:
@@ -165,12 +165,12 @@ def amount(change: Change | None) -> str:
 
 
 def interval(change: Change) -> str:
-    """``+2.2% to +3.8%``."""
+    """The interval of a change, which contains the true change with 95% probability: ``+2.2% to +3.8%``."""
     return f"{signed(change.low - 1)} to {signed(change.high - 1)}"
 
 
 def seconds(value: float | None) -> str:
-    """``40.1 ms``, ``1.25 s``, ``12 µs``."""
+    """A time in seconds as text: ``1.250 s``, ``40.10 ms``, ``12.0 µs``."""
     if value is None:
         return UNKNOWN
     if value >= 1:
@@ -194,7 +194,7 @@ def comparison_cells(found: Comparison) -> list[tuple[str, ...]]:
 
 
 def signed(share: float, digits: int = 1) -> str:
-    """``+3.0%``, ``-1.2%``, ``0.0%``."""
+    """A share as a percentage with its sign: ``+3.0%``, ``-1.2%``, ``0.0%``."""
     rounded = round(share, digits + 2)
     return f"{rounded:+.{digits}%}" if rounded else f"{0:.{digits}%}"
 

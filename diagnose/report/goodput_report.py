@@ -90,6 +90,6 @@ def _cells(incident: Incident) -> Iterator[str]:
 
 
 def _sentence(incident: Incident) -> str:
-    """``attempt 0, rank-failed on node-b: rank 3 was killed by SIGKILL``."""
+    """An incident in words: ``attempt 0, rank-failed on node-b: rank 3 was killed by SIGKILL``."""
     where = f" on {', '.join(incident.nodes)}" if incident.nodes else ""
     return f"attempt {incident.attempt}, {incident.cause}{where}: {incident.reason or 'no reason is stored'}"

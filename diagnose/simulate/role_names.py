@@ -21,10 +21,11 @@ class Role:
 
 
 def parse_roles(text: str) -> tuple[Role, ...]:
-    """The roles in ``text``, in rank order. Empty: none.
+    """The roles in ``text``, in rank order. An empty text gives no roles.
 
     Raises:
-        UsageError: the text is not of that form, or names an unknown role, or one twice, or a role without ranks.
+        UsageError: the text has another form, rollout or actor is missing, a role is unknown or named twice, or a role
+            has 0 ranks.
     """
     if not text.strip():
         return ()

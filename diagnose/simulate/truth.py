@@ -136,7 +136,7 @@ class Truth:
     """First and last step of the run with the fault."""
 
     def __str__(self) -> str:
-        """``compute-straggler of rank 5 (slow:rank=5,factor=1.4), steps 0 to 39``."""
+        """The fault in words: ``compute-straggler of rank 5 (slow:rank=5,factor=1.4), steps 0 to 39``."""
         named = f" of pp{self.pp}" if self.pp is not None else ""
         named += f" of rank{'s'[: len(self.ranks) > 1]} {fold_ranks(self.ranks)}" if self.ranks else ""
         return f"{self.kind}{named} ({self.fault}), steps {self.first_step} to {self.last_step}"

@@ -39,7 +39,7 @@ class AnnotationLog:
         """
         run_id, kind, edit = annotation.run_id, annotation.kind, annotation.edit
         if run_id and not self.reader.read(RunGrids(run_ids=(run_id,))).num_rows:
-            raise NotStoredError(f"no run {printable(run_id)} is stored", hint="`rankscope runs` lists runs")
+            raise NotStoredError(f"no run {printable(run_id)} is stored", hint="`rankscope runs` lists all runs")
         annotation_id = secrets.token_hex(8)
         row = {
             "run_id": run_id,

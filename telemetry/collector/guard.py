@@ -93,7 +93,10 @@ class BodyGate:
                 "send either Content-Length, once, or Transfer-Encoding: chunked",
             ),
             408: (f"the body took longer than {seconds:g} s", "send fewer bytes at a time"),
-            413: (f"more than {most} bytes", "send fewer rows at a time, or raise RANKSCOPE_MAX_BODY_BYTES"),
+            413: (
+                f"the body has more than {most} bytes",
+                "send fewer rows at a time, or raise RANKSCOPE_MAX_BODY_BYTES",
+            ),
             429: ("too many rows wait to be stored", "retry after Retry-After seconds"),
         }
         closing = {"Connection": "close"} if status in (400, 408) else {}

@@ -115,7 +115,7 @@ class ProfileOrders:
         known = {row["rank"]: row for row in rows}
         if not known:
             wanted = f"{printable(order.run_id)!r} with attempt {order.attempt}"
-            raise RefusedOrderError(404, f"no run {wanted}", hint="`rankscope runs` lists all")
+            raise RefusedOrderError(404, f"no run {wanted} is stored", hint="`rankscope runs` lists all runs")
         living = self._living(order)
         for rank in ranks:
             if rank not in known:

@@ -85,7 +85,7 @@ def _in_protobuf(content: bytes) -> Iterator[Node]:
             yield _node(content[at : at + size])
         at, number = at + size, number + 1
         if number > MAX_NODES:
-            raise ValueError(f"more than {MAX_NODES:,} nodes")
+            raise ValueError(f"the file has more than {MAX_NODES:,} nodes")
 
 
 def _node(message: bytes) -> Node:
@@ -167,7 +167,7 @@ def _next_document(content: str, at: int) -> int:
 
 def _objects(values: Sequence[Any]) -> Iterator[dict[str, Any]]:
     if len(values) > MAX_NODES:
-        raise ValueError(f"more than {MAX_NODES:,} nodes")
+        raise ValueError(f"the file has more than {MAX_NODES:,} nodes")
     for value in values:
         if not isinstance(value, dict):
             raise ValueError("a node is not an object")

@@ -23,7 +23,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     if len({file.resolve() for file in files}) < len(files):
         raise UsageError("a file is given twice", hint="give each file, or the folder, once")
     if not files:
-        raise UsageError("no path", hint="give a .json or .json.gz for each rank, or their folder")
+        raise UsageError("no path is given", hint="give a .json or .json.gz for each rank, or their folder")
     return files
 
 
@@ -67,7 +67,7 @@ def _refuse_other_jobs(traces: Sequence[TraceFile]) -> None:
     sizes = {trace.world_size: trace for trace in traces if trace.world_size is not None}
     if len(sizes) > 1:
         jobs = ", ".join(f"{trace.path.name} of {size} ranks" for size, trace in sorted(sizes.items())[:3])
-        raise UnreadableError(f"files of several jobs: {jobs}", hint="import each job separately")
+        raise UnreadableError(f"the files are of several jobs: {jobs}", hint="import each job separately")
     if not set.intersection(*(set(trace.step_numbers.tolist()) for trace in traces)):
         raise UnreadableError("no step is in every file", hint="import files that were recorded at the same time")
 

@@ -43,7 +43,7 @@ def read_layout(path: Path) -> JobLayout:
 
 
 def find_layout(trace: Path) -> Path:
-    """``meta-NAME.yaml`` beside ``trace-NAME.parquet``.
+    """The path of the file ``meta-NAME.yaml`` beside ``trace``, which is named ``trace-NAME.parquet``.
 
     Raises:
         UsageError: there is none.

@@ -93,10 +93,15 @@ def _sources(spans: Sequence[RankSpan]) -> dict[int, Source]:
     Raises:
         UnreadableError: the spans belong to several runs, attempts or meshes.
     """
-    runs = sorted({span.source.run_id for span in spans})
-    meshes = sorted({str(span.source.topology) for span in spans})
-    attempts = {span.source.attempt for span in spans}
-    if len(runs) > 1 or len(meshes) > 1 or len(attempts) > 1:
-        what = ", ".join(runs[:3] if len(runs) > 1 else meshes[:3])
-        raise UnreadableError(f"spans of several jobs or attempts: {what}"[:300], hint="import each job separately")
+    found: dict[str, Sequence[object]] = {
+        "runs": sorted({span.source.run_id for span in spans}),
+        "meshes": sorted({str(span.source.topology) for span in spans}),
+        "attempts": sorted({span.source.attempt for span in spans}),
+    }
+    for what, values in found.items():
+        if len(values) > 1:
+            raise UnreadableError(
+                f"the files contain spans of several {what}: {', '.join(map(str, values[:3]))}"[:300],
+                hint="import the files of one attempt of one run at a time",
+            )
     return {span.source.rank: span.source for span in spans}

@@ -60,7 +60,7 @@ class Rows:
             hint = f"steps are numbers from 0 to {LAST_STEP - 1}"
             raise UnreadableError(f"rank {rank} has a span in step {step}, which is out of range", hint=hint)
         if len(self.singles) >= MAX_SPANS:
-            raise UnreadableError(f"more than {MAX_SPANS:,} spans", hint="import fewer steps at a time")
+            raise UnreadableError(f"the files have more than {MAX_SPANS:,} spans", hint="import fewer steps at a time")
         found = {"rank": rank, "stage": int(stage), "step": step, "start_ns": start_ns, "duration_ns": duration_ns}
         self.singles.append(tuple((found | others).get(name, DEFAULTS.get(name, 0)) for name in COLUMNS))
 
@@ -76,7 +76,7 @@ class Rows:
         """The complete run. Operations without a number are numbered in the order of their start."""
         columns = self.columns()
         if not len(columns["start_ns"]):
-            raise UnreadableError("no span in the files", hint="check that the files belong to this format")
+            raise UnreadableError("the files contain no span", hint="check that the files belong to this format")
         columns["op_seq"] = with_numbers(columns)
         return ImportedRun(
             run_id=imported_name(options, found_name),

@@ -34,7 +34,7 @@ def find_inputs(paths: Sequence[Path], suffixes: Sequence[str], what: str) -> li
     if len({file.resolve() for file in files}) < len(files):
         raise UsageError("a file is given twice", hint="give each file, or the folder, once")
     if not files:
-        raise UsageError("no path", hint=f"give {what}")
+        raise UsageError("no path is given", hint=f"give {what}")
     if len(files) > MAX_FILES:
         raise UsageError(f"{len(files)} files", hint=f"at most {MAX_FILES} are supported")
     return files

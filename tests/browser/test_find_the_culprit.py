@@ -40,7 +40,7 @@ def culprit(run: Unlabelled) -> list[str | re.Pattern[str]]:
         case "slow rank":
             return [f"rank {run.rank} (host {run.host}"]
         case "slow stage":
-            return [f"Pipeline stage pp{run.pp} causes most of it, on all its replicas"]
+            return [f"Pipeline stage pp{run.pp} causes most of the slowdown, on all its replicas"]
         case "flap":
             return [re.compile(f"{run.device} lost its link"), run.host]
         case "hang":

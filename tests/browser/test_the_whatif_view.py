@@ -21,7 +21,7 @@ def test_whatif_view_shows_the_cost_and_links_to_the_slow_worker(page: Page, slo
     page.goto(slow)
     expect(region(page, "whatif-says")).to_contain_text("would take", timeout=DEADLINE_MS)
     wait_until_drawn(page)
-    expect(region(page, "whatif-says")).to_contain_text("The slowest worker, dp1 pp0, causes most of it")
+    expect(region(page, "whatif-says")).to_contain_text("The slowest worker, dp1 pp0, causes most of the slowdown")
     assert figure_data(page, "fixing", "plot.calcdata[0].length") == 5
 
     control(page, "first").fill("10")

@@ -29,7 +29,7 @@ def test_shortened_list_shows_how_many_are_left_out(most: int, text: str) -> Non
 
 
 @each_case(
-    ("text", "words"), [("6", "there is no rank 6"), ("1,4-9", "there is no rank 9"), ("3-1", "3 comes after 1")]
+    ("text", "words"), [("6", "there is no rank 6"), ("1,4-9", "there is no rank 9"), ("3-1", "3 is larger than 1")]
 )
 def test_error_shows_which_rank_or_range_is_wrong(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):

@@ -135,8 +135,9 @@ def all_judged(first: int, count: int, at_once: int, trials: Sequence[Path]) -> 
 
 
 NOTE = """\
-- Each source is judged alone, then pairs, then all four. `Some` in the second column: up to two ranks left nothing in a
-  source, some ranks were ended before their watchdogs reported, and some stacks do not show that their rank waits.
+- The sources are judged alone, in pairs, and all four together. `some` in the column *ranks that report*: up to two
+  ranks have no evidence in a source, some ranks were ended before their watchdogs reported, and the stacks of some
+  waiting ranks do not show that they wait.
 - *Some of the faulty ranks*: no other rank is named. *Operation, no rank*: the verdict names the operation that is
   stuck. This is right if the device or the network is stuck. *Undecided*: the next step names the evidence that is
   missing.
@@ -144,9 +145,10 @@ NOTE = """\
   gloo jobs have no RAS, and some ended before the agent took dumps. Their commands state the number of ranks.
 - Simulated hangs: seeds begin at {first}. One or two ranks stop, in jobs of 8 to 64 ranks. Half of the commands state
   the number of ranks (`--world-size`).
-- A false source shows another hang of the same job (its counts are often almost equal), a moment before the hang, other
-  rank numbers for all ranks, or exchanges two ranks. All its ranks report. RAS of a healthy moment is read twice, like
-  the service.
+- A false source is one of the following. *Earlier hang*: another hang of the same job, often with almost equal counts.
+  *Healthy moment*: a moment before the hang. *Other numbering*: all ranks have other numbers. *Swapped ranks*: the
+  evidence of two ranks is exchanged. All ranks of a false source report. RAS of a healthy moment is read twice, as the
+  command reads the RAS service.
 - The tables of false sources count cases in which the true sources contradict the false one: they name faulty ranks by
   themselves, or the verdict lists a contradiction. The last row of the last table counts all others. There, the true
   source shows nothing that contradicts the false one, and a verdict can be that of the false source alone. Stacks, for

@@ -265,6 +265,24 @@ def test_ndtimeline_log_of_two_attempts_is_refused(tmp_path: Path) -> None:
         import_ndtimeline([path], ImportOptions())
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"stringValue": "made"', '"stringValue": "other"', "several runs: megatron-lm-made, megatron-lm-other"),
+        ('{"key": "dl.rank"', '{"key": "rankscope.attempt", "value": {"intValue": "1"}}, {"key": "dl.rank"',
+         "spans of several attempts: 0, 1"),
+    ],
+)  # fmt: skip
+def test_otlp_files_of_several_runs_or_attempts_are_refused_with_their_names(
+    old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    made_formats.write_otlp(tmp_path, known_run())
+    text = (tmp_path / "traces.jsonl").read_text()
+    (tmp_path / "more.jsonl").write_text(text.replace(old, new))
+    with pytest.raises(UnreadableError, match=said):
+        import_otlp([tmp_path], ImportOptions())
+
+
 def test_input_files_are_sorted_by_the_number_in_their_name(tmp_path: Path) -> None:
     for number in (10, 9, 1):
         (tmp_path / f"host{number}.sqlite").touch()

@@ -89,7 +89,8 @@ class Rounds:
         return Order(work=Work.CHECK, check=now.number, pairs=test.order_for(node.name))
 
     def end(self) -> None:
-        """Judge a round, or begin its next test, when every node has its results or the time is over."""
+        """If every node has its results, or the time is over: judge the nodes. Then begin the next paired test, or end
+        the round."""
         now = self._job.round
         if now is None:
             return

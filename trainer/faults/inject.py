@@ -202,7 +202,8 @@ def _check_steps(fault: Fault, spec: str, num_steps: int) -> None:
         raise UsageError(f"fault {spec!r}: no step {step}", hint=f"steps of this run are 0 to {num_steps - 1}")
     if isinstance(fault, Slow) and fault.last_step < fault.first_step:
         raise UsageError(
-            f"fault {spec!r}: last_step {fault.last_step} is before first_step {fault.first_step}", hint="swap the two"
+            f"fault {spec!r}: last_step {fault.last_step} is smaller than first_step {fault.first_step}",
+            hint="swap the two numbers",
         )
 
 

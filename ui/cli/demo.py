@@ -103,7 +103,7 @@ def _how_it_ended(outcome: Outcome) -> str:
 
 
 def truth_in_words(truth: Mapping[str, Any]) -> str:
-    """``fault slow on rank 5 of host vm: factor 1.4, first step 0, last step 9``."""
+    """The injected fault in words: ``fault slow on rank 5 of host vm: factor 1.4, first step 0, last step 9``."""
     if truth["kind"] == "none":
         return "no fault"
     settings = [name for name in truth if name not in ("kind", "rank", "host", "num_steps")]

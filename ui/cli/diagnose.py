@@ -149,7 +149,8 @@ def step_window(first_step: int | None, last_step: int | None) -> StepWindow | N
     window = StepWindow(first_step=first, last_step=last)
     if window.first_step > window.last_step:
         raise UsageError(
-            f"--first-step {window.first_step} comes after --last-step {window.last_step}", hint="swap the two"
+            f"--first-step {window.first_step} is larger than --last-step {window.last_step}",
+            hint="swap the two numbers",
         )
     return window
 

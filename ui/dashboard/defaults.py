@@ -90,7 +90,7 @@ def suspects(report: Report | None) -> tuple[int, ...]:
 
 
 def chosen_steps(state: ViewState, facts: RunFacts, newest: int = NEWEST_STEPS) -> StepRange:
-    """The steps of the address, or the ``newest`` stored steps.
+    """The steps that the address names. If it names none, the last ``newest`` (a number) of the stored steps.
 
     Raises:
         UsageError: the address asks for steps that are not stored.

@@ -206,7 +206,7 @@ class _Receiver:
         async for chunk in request.stream():
             body += chunk
             if len(body) > self._limit_bytes:
-                raise TooBigError(f"more than {self._limit_bytes} bytes")
+                raise TooBigError(f"the body has more than {self._limit_bytes} bytes")
         return bytes(body)
 
     def _decode(self, signal: Signal, body: bytes, encoding: Encoding) -> tuple[Decoded, list[RankSpan]]:

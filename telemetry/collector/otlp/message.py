@@ -134,7 +134,7 @@ def _read_json(body: bytes) -> dict[str, Any]:
 
     def convert(fields: dict[str, Any]) -> dict[str, Any]:
         if next(numbers) > MAX_OBJECTS:
-            raise TooBigError(f"more than {MAX_OBJECTS} JSON objects")
+            raise TooBigError(f"the body has more than {MAX_OBJECTS} JSON objects")
         for name in _ID_FIELDS:
             if name in fields:
                 fields[name] = base64.b64encode(bytes.fromhex(fields[name])).decode()

@@ -154,7 +154,10 @@ class Records(Generic[Record]):
         self._expect(1 + len(records) + len(scope.resource.attributes) + len(scope.scope.attributes))
         self.scope_bytes += scope.size_bytes * len(records)
         if self.scope_bytes > MAX_SCOPE_BYTES:
-            raise TooBigError(f"more than {MAX_SCOPE_BYTES} bytes, including the resource attributes of each record")
+            raise TooBigError(
+                f"the attributes of resources and scopes take more than {MAX_SCOPE_BYTES} bytes, "
+                "because they are stored with each record"
+            )
         for record in records:
             self._expect(self.num_parts(record))
             if fault := self.fault(record):
@@ -194,7 +197,7 @@ def check_parts(number: int) -> None:
         TooBigError: there are too many parts for one request.
     """
     if number > MAX_PARTS:
-        raise TooBigError(f"more than {MAX_PARTS} records and attributes")
+        raise TooBigError(f"the request has more than {MAX_PARTS} records and attributes")
 
 
 def moments(stamps_ns: Iterable[int]) -> pa.Array:

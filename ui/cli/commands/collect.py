@@ -14,14 +14,18 @@ DashboardOption = Annotated[bool, typer.Option("--dashboard/--no-dashboard", hel
 AlertsOption = Annotated[
     Path | None,
     typer.Option(
-        help="Also watch the runs and send alerts to the hooks of this file of rules (TOML).", show_default=False
+        help="File of rules and hooks (TOML). If set, the collector also watches the runs and sends alerts.",
+        show_default=False,
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
-    """Receive spans, store them and answer queries. Ctrl-C ends the collector. Acknowledged data is never lost."""
+    """Receive spans, store them and answer queries. Ctrl-C ends the collector.
+
+    The collector confirms data to an agent after the data is stored. Confirmed data is not lost if the collector ends.
+    """
 
     store: OwnStoreOption = "embedded:rankscope-store"
     host: HostOption = "127.0.0.1"

@@ -18,11 +18,14 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         envvar="RANKSCOPE_STORE",
-        help="Where the spans are: a collector's address, embedded:DIR, or clickhouse://user:password@host:9000/database.",
+        help="The store: a collector's address, embedded:DIR, or clickhouse://user:password@host:9000/database.",
     ),
 ]
 OwnStoreOption = Annotated[
-    str, typer.Option(envvar="RANKSCOPE_STORE", help="embedded:DIR or clickhouse://user:password@host:9000/database.")
+    str,
+    typer.Option(
+        envvar="RANKSCOPE_STORE", help="The store: embedded:DIR or clickhouse://user:password@host:9000/database."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 RunArgument = Annotated[str | None, typer.Argument(help=NEWEST_RUN, show_default=False)]

@@ -71,7 +71,7 @@ DelayOption = Annotated[
     typer.Option(
         min=0,
         max=10_000,
-        help="Milliseconds to add to every collective and transfer, without use of the core. Shows overlap on a CPU.",
+        help="Milliseconds to add to every collective and transfer, without processor time. Shows overlap on a CPU.",
     ),
 ]
 OverlapOption = Annotated[

@@ -11,7 +11,7 @@ from ui.cli.commands.shared import DEFAULT_STORE, JsonOption, StoreOption
 
 RunOption = Annotated[str, typer.Option("--run", help="Run of the view. Default: all runs.", show_default=False)]
 OnlyRunOption = Annotated[
-    str, typer.Option("--run", help="Only views of this run, and those of all runs.", show_default=False)
+    str, typer.Option("--run", help="Show the views of this run, and the views for all runs.", show_default=False)
 ]
 NameArgument = Annotated[str, typer.Argument(help="Name of the view.")]
 AddressArgument = Annotated[str, typer.Argument(help="Address of a page of the dashboard, or its part from ? on.")]

@@ -41,7 +41,7 @@ class ComparisonRequest:
 
 
 def choices(reads: Reads) -> list[str]:
-    """``run/attempt`` of the newest attempts."""
+    """The newest attempts as ``run/attempt``."""
     return [f"{row['run_id']}/{row['attempt']}" for row in reads.run_rows()[:MOST_CHOICES]]
 
 

@@ -30,7 +30,7 @@ class StepOfSide:
 
     @property
     def label(self) -> str:
-        """``gpt/0``."""
+        """The run and attempt of the side: ``gpt/0``."""
         return f"{self.facts.summary.run_id}/{self.facts.summary.attempt}"
 
     @property
@@ -39,7 +39,7 @@ class StepOfSide:
 
     @property
     def words(self) -> str:
-        """``step 30 of A, a typical step``."""
+        """The step in words: ``step 30 of A, a typical step``."""
         return f"step {self.step} of {self.name}" + ", a typical step" * self.is_typical
 
     @property

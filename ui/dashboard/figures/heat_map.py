@@ -198,7 +198,7 @@ def _row_labels(times: PooledTimes, hosts: Sequence[str], place: Callable[[int],
 
 
 def _label(ranks: Sequence[int], hosts: Sequence[str], place: Callable[[int], str]) -> str:
-    """``rank 5 · gpu-03 · dp1 pp0 tp1``, ``ranks 0-5 · gpu-00``, ``rank 9 and 5 more · gpu-01``."""
+    """The label of a row: ``rank 5 · gpu-03 · dp1 pp0 tp1``, ``ranks 0-5 · gpu-00``, ``rank 9 and 5 more · gpu-01``."""
     first, last = ranks[0], ranks[-1]
     if len(ranks) == 1:
         return _with_place(f"rank {first} · {_host(first, hosts)}", place(first))

@@ -101,10 +101,12 @@ def host_boxes(
     *,
     keep: str,
 ) -> go.Figure:
-    """One cell for each rank, one box for each host.
+    """A figure with a box for each host, and a cell for each rank in the box of its host.
 
-    ``value`` and ``beside``: the value of each rank and the second value of the hover text, [ranks]. The browser draws
-    the hover text (``assets/heat_map.js``).
+    Args:
+        value: the value of each rank, [ranks]. It determines the colour of the cell.
+        beside: a second value of each rank, [ranks], for the hover text. The browser draws the hover text
+            (``assets/heat_map.js``).
     """
     hidden = {"visible": False, "fixedrange": True}
     names = [_host_names(layout)] if layout.is_named else []

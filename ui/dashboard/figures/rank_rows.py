@@ -50,7 +50,7 @@ def matching_ranks(only: str, topology: Topology, hosts: Sequence[str], roles: S
         allowed[kind] = allowed[kind] | matches if kind in allowed else matches
     found = np.flatnonzero(np.logical_and.reduce([np.ones(topology.world_size, dtype=bool), *allowed.values()]))
     if not len(found):
-        raise UsageError(f"No rank matches all of {only}", hint=_hint(topology))
+        raise UsageError(f"No rank matches the whole filter: {only}", hint=_hint(topology))
     return found
 
 

@@ -32,7 +32,7 @@ class XAxis:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The first and the last place."""
+        """The places of ``first`` and ``last`` on the axis, as :meth:`at` returns them."""
         first, last = self.at(np.array([self.first, self.last])).tolist()
         return first, last
 

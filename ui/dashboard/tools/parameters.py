@@ -59,7 +59,7 @@ class WindowParameters(RunParameters):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.first_step is not None and self.last_step is not None and self.first_step > self.last_step:
-            raise ValueError(f"first_step {self.first_step} comes after last_step {self.last_step}")
+            raise ValueError(f"first_step {self.first_step} is larger than last_step {self.last_step}")
         return self
 
 

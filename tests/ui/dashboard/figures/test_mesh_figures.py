@@ -104,7 +104,7 @@ def test_the_waiting_chain_is_beside_all_lines_of_groups_and_its_cones_are_at_no
     lines = {
         trace.name: set(zip(trace.x, trace.y, trace.z, strict=True)) for trace in figure.select_traces("scatter3d")
     }
-    chain = lines.pop("waiting chain of rank 0, to the root cause")
+    chain = lines.pop("waiting chain from rank 0 to the root cause")
     assert len(chain) == 3
     assert not chain & set().union(*(points for name, points in lines.items() if name))
     (cone,) = figure.select_traces("cone")

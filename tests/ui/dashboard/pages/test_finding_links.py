@@ -164,9 +164,9 @@ def test_nic_flap_links_to_its_host_first_and_to_the_timeline_of_a_stalled_step(
 @pytest.mark.parametrize(
     ("by_pp", "said"),
     [
-        ([1.0, 1.0, 1.3, 1.02], "Pipeline stage pp2 causes most of it"),
-        ([1.25, 1.28, 1.3, 1.27], "All share it"),
-        ([1.0, 1.0, 1.1, 1.0], "All share it"),
+        ([1.0, 1.0, 1.3, 1.02], "Pipeline stage pp2 causes most of the slowdown"),
+        ([1.25, 1.28, 1.3, 1.27], "It affects all workers"),
+        ([1.0, 1.0, 1.1, 1.0], "It affects all workers"),
     ],
 )
 def test_cause_text_names_a_pipeline_stage_only_if_it_causes_most_of_the_slowdown(
@@ -178,7 +178,7 @@ def test_cause_text_names_a_pipeline_stage_only_if_it_causes_most_of_the_slowdow
 def test_cause_text_does_not_suggest_moving_layers_for_a_slow_link() -> None:
     figures = replace(analysed([1.0, 1.3, 1.0, 1.0]), by_stage={"backward-compute": 1.05, "grads-reduce-scatter": 1.2})
     said = cause_text(figures)
-    assert "pp1 causes most of it, on all its replicas, mostly in grads-reduce-scatter" in said
+    assert "pp1 causes most of the slowdown, on all its replicas, mostly in grads-reduce-scatter" in said
     assert "move layers" not in said
 
 

@@ -198,7 +198,7 @@ def test_3d_grid_has_a_mark_for_every_rank_and_a_line_for_every_group(reads: Rea
     assert place[5] == (0, 1, 1)
     named = [trace for trace in figure.select_traces("scatter3d") if trace.name]
     lines = {trace.name: len(trace.x) for trace in named}
-    assert lines == dict.fromkeys(GROUP_LINES, 2) | {"waiting chain of rank 2, to the root cause": 4}
+    assert lines == dict.fromkeys(GROUP_LINES, 2) | {"waiting chain from rank 2 to the root cause": 4}
     assert len({trace.line.color for trace in named}) == 4, "dashes cannot be distinguished in 3D"
 
 

@@ -47,7 +47,7 @@ def test_grid_names_and_links_only_the_groups_of_the_mesh(reads: Reads) -> None:
 
 def test_what_if_names_the_slow_worker_and_no_pipeline_stage(reads: Reads) -> None:
     words = said("whatif-says", reads, view=View.WHATIF, run=RUN)
-    assert "The slowest worker, dp1 ep1, causes most of it: check its ranks" in words
+    assert "The slowest worker, dp1 ep1, causes most of the slowdown: check its ranks" in words
     assert "Pipeline stage" not in words
     assert "M_S" not in said("whatif-cards", reads, view=View.WHATIF, run=RUN)
 

@@ -84,7 +84,7 @@ def test_the_cost_is_reported_in_one_sentence(analysed: Reads) -> None:
     text = said("whatif-says", SLOW, analysed)
     assert "if all workers were equally fast, it would take" in text
     assert "GPU hours of steps 0 to 39 are lost" in text
-    assert "The slowest worker, dp1 pp0, causes most of it: check its ranks" in text
+    assert "The slowest worker, dp1 pp0, causes most of the slowdown: check its ranks" in text
 
 
 def test_a_finding_that_costs_more_than_the_whole_loss_is_explained(analysed: Reads) -> None:

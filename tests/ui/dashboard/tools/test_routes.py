@@ -135,7 +135,7 @@ def test_the_timeline_has_the_longest_spans_within_their_steps(address: str) -> 
         ("runs", {"limit": "many"}, 400, "limit: must be a whole number"),
         ("runs", {"stpe": "1"}, 400, "runs has no parameter stpe"),
         ("runs", {"\x1b[2J": "1"}, 400, "has no parameter \\x1b[2J"),
-        ("steps", {"first_step": 9, "last_step": 3}, 400, "first_step 9 comes after last_step 3"),
+        ("steps", {"first_step": 9, "last_step": 3}, 400, "first_step 9 is larger than last_step 3"),
         ("findings", {"run": "made", "first_step": 900}, 400, "step"),
         ("heatmap", {"run": "made", "stage": "<b>"}, 400, "stage: must be a stage: step, data-load"),
         ("heatmap", {"run": "made", "stage": "gc"}, 400, "this run has no stage gc"),

@@ -105,7 +105,10 @@ def draw_says(state: ViewState, reads: Reads) -> Component:
 
 
 def sentence(a: StepOfSide, b: StepOfSide) -> str:
-    """``Step 52 of B takes 1.93 s. Step 30 of A, a typical step, takes 1.25 s: B takes 54.4% longer.``"""
+    """The two step times in words.
+
+    ``Step 52 of B takes 1.93 s. Step 30 of A, a typical step, takes 1.25 s: B takes 54.4% longer.``
+    """
     a_ns, b_ns = a.wall_ns, b.wall_ns
     if a_ns is None or b_ns is None:
         return f"{capitalized(b.words)} is compared with {a.words}. A step that is not complete has no step time."

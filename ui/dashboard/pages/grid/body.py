@@ -57,7 +57,7 @@ def group_lines(
 def wait_lines(at: Points, path: Sequence[int]) -> Iterator[go.Scatter3d]:
     """A line from the chosen rank to the root cause."""
     if len(path) > 1:
-        name = f"waiting chain of rank {path[0]}, to the root cause"
+        name = f"waiting chain from rank {path[0]} to the root cause"
         yield _line(at + CHAIN_BESIDE, path, name, line={"color": SELECTED, "width": 9})
 
 

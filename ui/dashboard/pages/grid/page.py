@@ -125,7 +125,7 @@ def _lines(shown: RankSelection, state: ViewState, marked: Sequence[int]) -> Com
     if marked:
         items.append(html.Li(f"{'◆' if is_body else SIGNS[Standing.SUSPECT].symbol} suspect: named by a finding"))
     if waits:
-        items.append(html.Li(f"→ waiting chain of rank {shown.rank}, to the root cause"))
+        items.append(html.Li(f"→ waiting chain from rank {shown.rank} to the root cause"))
     elif grid.pp > 1:
         items.append(html.Li("→ direction of activations"))
     if is_body:

@@ -165,7 +165,7 @@ def draw_title(state: ViewState, reads: Reads) -> Component | None:
         return None
     run, grid = shown.facts.summary, shown.facts.topology
     exactly = replace(state, run=run.run_id, attempt=run.attempt, rank=shown.rank)
-    head = titled(f"The grid: {degrees(grid)}. Click a rank", exactly)
+    head = titled(f"The grid: {degrees(grid)}. Click a rank for its evidence", exactly)
     return html.Div([head, legend(shown.standings)])
 
 

@@ -123,15 +123,15 @@ def cause_text(figures: WhatIf) -> str:
         return f"A slowdown below {WORTH_EXPLAINING:.2f}x is not broken down."
     has_stages, links = figures.topology.pp > 1, _slow_links(figures)
     if figures.m_w >= TO_BLAME:
-        return f"{_slowest(figures, 'most of it')}{links}"
+        return f"{_slowest(figures, 'most of the slowdown')}{links}"
     if has_stages and figures.m_s >= TO_BLAME:
-        return f"The last pipeline stage causes most of it{_remedy(figures)}"
+        return f"The last pipeline stage causes most of the slowdown{_remedy(figures)}"
     if has_stages and (pp := _heavy_stage(figures)) is not None:
-        return f"Pipeline stage pp{pp} causes most of it, on all its replicas{_remedy(figures)}"
-    none = f"No single worker{' or pipeline stage' * has_stages} causes most of it."
+        return f"Pipeline stage pp{pp} causes most of the slowdown, on all its replicas{_remedy(figures)}"
+    none = f"No single worker{' or pipeline stage' * has_stages} causes most of the slowdown."
     if not links:
-        return f"{none} All share it, as with a slow collective, unequal microbatches or garbage collection."
-    workers = f" {_slowest(figures, f'{figures.m_w:.0%} of it')}" if figures.m_w >= LARGE_PART else ""
+        return f"{none} It affects all workers, as with a slow collective, unequal microbatches or garbage collection."
+    workers = f" {_slowest(figures, f'{figures.m_w:.0%} of the slowdown')}" if figures.m_w >= LARGE_PART else ""
     return f"{none}{links}{workers}"
 
 
@@ -150,7 +150,7 @@ def _slow_links(figures: WhatIf) -> str:
     share = (figures.by_stage[worst] - 1) / (figures.slowdown - 1) if worst else 0.0
     if share < LARGE_PART:
         return ""
-    return f" Communication ({worst}) causes {min(share, 1.0):.0%} of it: check the links between its ranks."
+    return f" Communication ({worst}) causes {min(share, 1.0):.0%} of the slowdown: check the links between its ranks."
 
 
 def link_losses(found: Conclusion, figures: WhatIf) -> str:
