@@ -2,10 +2,9 @@
 
     python -m tests.gpu --out DIR [--only CHECK ...]     DIR/gpu.json: each check, what it found, GPUs, driver, torch
 
-Needs torch with CUDA, NumPy and this repository; no store and no network. pytest, pynvml and the packages of
-rankscope[train] are used if they are installed: a check that lacks one is not run. Exit status: 0 no check failed, 1
-one did, 2 there is no GPU or a package is missing (``make`` ends with 2 in both cases; only the first leaves a report).
-Each check is a process of its own with a time limit.
+Needs torch with CUDA, NumPy and this repository; no store and no network. Some checks need other packages. A check that
+lacks one is not run. Exit status: 0 no check failed, 1 a check failed, 2 there is no GPU, torch or NumPy (``make`` ends
+with 2 in both cases; only the first leaves a report). Each check is a process of its own with a time limit.
 """
 
 import argparse
@@ -38,7 +37,8 @@ class Check:
     """What it imports besides torch and NumPy."""
 
 
-OF_TRAINING = ("typer", "rich", "pydantic", "pyarrow")
+OF_TRAINING = ("typer", "rich", "pydantic", "httpx")
+"""What `rankscope train` imports."""
 CHECKS = (
     Check(name="tests", module="tests.gpu.pytest_files", limit_s=180, packages=("pytest",)),
     Check(name="graph-capture", module="tests.gpu.graph_capture", limit_s=40),
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
         return 2
     machine = describe_machine()
     outcomes = []
-    for check in [check for check in CHECKS if check.name in given.only]:
+    for check in (check for check in CHECKS if check.name in given.only):
         print(f"==> {check.name} (at most {check.limit_s:.0f} s)", file=sys.stderr, flush=True)
         outcomes.append(run(check, num_gpus=len(machine["gpus"])))
         print(f"    {outcomes[-1].status} {outcomes[-1].reason}", file=sys.stderr, flush=True)
