@@ -59,8 +59,8 @@ def one_gpu() -> TrainConfig:
 
 
 def wide_gpu() -> TrainConfig:
-    """One block of ``megascale_175b``, 1.8 billion parameters, on one GPU with 80 GB. Its matrix products are as wide
-    as those of the whole model, so it shows the MFU that a GPU can reach."""
+    """One block with the hidden size of ``megascale_175b``, 1.8 billion parameters, on one GPU with 80 GB. Its matrix
+    products are as wide as those of the whole model, so it shows the MFU that a GPU can reach."""
     plain = one_gpu()
     return replace(
         plain,

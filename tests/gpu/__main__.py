@@ -2,10 +2,9 @@
 
     python -m tests.gpu --out DIR [--only CHECK ...]     DIR/gpu.json: each check, what it found, GPUs, driver, torch
 
-Needs torch with CUDA, NumPy and this repository; no store and no network. pytest, pynvml and the packages of
-rankscope[train] are used if they are installed: a check that lacks one is not run. Exit status: 0 no check failed, 1
-one did, 2 there is no GPU or a package is missing (``make`` ends with 2 in both cases; only the first leaves a report).
-Each check is a process of its own with a time limit.
+Needs torch with CUDA, NumPy and this repository; no store and no network. Some checks need other packages. A check that
+lacks one is not run. Exit status: 0 no check failed, 1 a check failed, 2 there is no GPU, torch or NumPy (``make`` ends
+with 2 in both cases; only the first leaves a report). Each check is a process of its own with a time limit.
 """
 
 import argparse
@@ -38,7 +37,8 @@ class Check:
     """What it imports besides torch and NumPy."""
 
 
-OF_TRAINING = ("typer", "rich", "pydantic", "pyarrow")
+OF_TRAINING = ("typer", "rich", "pydantic", "httpx")
+"""What `rankscope train` imports."""
 CHECKS = (
     Check(name="tests", module="tests.gpu.pytest_files", limit_s=150, packages=("pytest",)),
     Check(name="graph-capture", module="tests.gpu.graph_capture", limit_s=40),
@@ -46,7 +46,7 @@ CHECKS = (
     Check(name="flight-recorder", module="tests.gpu.nccl_recorder", limit_s=60),
     Check(name="nccl-hang", module="tests.gpu.nccl_hang", limit_s=60, gpus=2),
     Check(name="attached", module="tests.gpu.attached", limit_s=60),
-    Check(name="node-checks", module="tests.gpu.node_checks", limit_s=60, packages=(*OF_TRAINING, "psutil")),
+    Check(name="node-checks", module="tests.gpu.node_checks", limit_s=60, packages=(*OF_TRAINING, "pyarrow", "psutil")),
     Check(name="tracing-cost", module="tests.gpu.tracing_cost", limit_s=90, packages=OF_TRAINING),
     Check(name="checkpoints", module="tests.gpu.checkpoints", limit_s=110, packages=OF_TRAINING),
     Check(name="ablation", module="tests.gpu.ablation", limit_s=180, packages=OF_TRAINING),
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
         return 2
     machine = describe_machine()
     outcomes = []
-    for check in [check for check in CHECKS if check.name in given.only]:
+    for check in (check for check in CHECKS if check.name in given.only):
         print(f"==> {check.name} (at most {check.limit_s:.0f} s)", file=sys.stderr, flush=True)
         outcomes.append(run(check, num_gpus=len(machine["gpus"])))
         print(f"    {outcomes[-1].status} {outcomes[-1].reason}", file=sys.stderr, flush=True)

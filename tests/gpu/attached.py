@@ -1,4 +1,4 @@
-"""A plain DDP training under NCCL, with rankscope switched on by variables only: same losses, spans of the device."""
+"""A plain DDP training under NCCL, with rankscope enabled by variables only: same losses, and spans of the device."""
 
 import json
 import os
@@ -36,15 +36,15 @@ def main() -> None:
 
 
 def _losses(variables: dict[str, str]) -> list[float]:
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    words += [f"--nproc-per-node={torch.cuda.device_count()}", str(SCRIPT)]
-    done = subprocess.run(words, env=os.environ | variables, stdout=subprocess.PIPE, text=True, check=True)
-    losses: list[float] = json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={torch.cuda.device_count()}", str(SCRIPT)]
+    result = subprocess.run(command, env=os.environ | variables, stdout=subprocess.PIPE, text=True, check=True)
+    losses: list[float] = json.loads(result.stdout.splitlines()[-1])
     return losses
 
 
 def _device_spans(out: Path) -> dict[str, int]:
-    """Number of spans of rank 0 by stage, as far as the device timed them."""
+    """Number of spans of rank 0 that the device timed, by stage."""
     spans = spans_of(out)[0]
     codes = spans["stage"][spans["text_length"] == SpanClock.DEVICE].tolist()
     return Counter(STAGE_BY_CODE[code].label for code in codes)

@@ -9,46 +9,64 @@ two, because the write of the first can take longer than the steps.
 
 import shutil
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from telemetry.stages import Stage
 from tests.gpu.outcome import say
 from tests.gpu.trainings import train
-from tests.trainer.recorded import of_stage, spans_of
+from tests.trainer.recorded import Records, of_stage, spans_of
 from trainer.checkpoint.folder import complete_name, complete_steps
 
 RECIPE, STEPS, EVERY = "one_gpu", 12, 6
 MAX_DIFFERENCE = 0.01
+"""Of a loss after the first continued step, relative."""
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rankscope-gpu-") as name:
         folder = Path(name)
-        words = ["--steps", str(STEPS), "--checkpoints", str(folder / "saved"), "--checkpoint-every", str(EVERY)]
-        first = train(folder / "first", RECIPE, *words)
+        options = ["--steps", str(STEPS), "--checkpoints", str(folder / "saved"), "--checkpoint-every", str(EVERY)]
+        first = train(folder / "first", RECIPE, *options)
         complete = complete_steps(folder / "saved")
         shutil.rmtree(folder / "saved" / complete_name(STEPS))
-        resumed = train(folder / "resumed", RECIPE, *words)
+        resumed = train(folder / "resumed", RECIPE, *options)
         spans = spans_of(folder / "first")[0]
-    losses = {step["step"]: step["loss"] for step in first}
-    apart = {step["step"]: abs(step["loss"] / losses[step["step"]] - 1) for step in resumed}
-    step_s = median(step["step_seconds"] for step in first)
-    snapshots = [one / 1e9 for one in of_stage(spans, Stage.CHECKPOINT_SNAPSHOT)["duration_ns"].tolist()]
+    differences = differences_of(first, resumed)
     figures = {
         "checkpoints": complete,
-        "resumed_at": min(apart, default=None),
-        "difference": {str(step): one for step, one in apart.items()},
-        "step_ms": round(step_s * 1e3, 1),
-        "snapshots_ms": [round(one * 1e3, 1) for one in snapshots],
-        "write_s": [round(one / 1e9, 2) for one in of_stage(spans, Stage.CHECKPOINT_WRITE)["duration_ns"].tolist()],
+        "resumed_at": min(differences, default=None),
+        "differences": differences,
+        "step_ms": round(median(step["step_seconds"] for step in first) * 1e3, 1),
+        "snapshots_ms": [
+            round(duration_ns / 1e6, 1) for duration_ns in _durations_ns(spans, Stage.CHECKPOINT_SNAPSHOT)
+        ],
+        "writes_s": [round(duration_ns / 1e9, 2) for duration_ns in _durations_ns(spans, Stage.CHECKPOINT_WRITE)],
     }
-    wrong = []
-    if sorted(apart) != list(range(EVERY, STEPS)):
-        wrong.append(f"the resumed training did steps {sorted(apart)}")
-    elif apart[EVERY] or max(apart.values()) > MAX_DIFFERENCE:
-        wrong.append("the losses of the resumed training differ")
-    say("failed" if wrong else "passed", figures, "; ".join(wrong))
+    reason = what_is_wrong(differences)
+    say("failed" if reason else "passed", figures, reason)
+
+
+def differences_of(first: Iterable[Mapping[str, Any]], resumed: Iterable[Mapping[str, Any]]) -> dict[int, float]:
+    """Step -> relative difference of the losses of two trainings, for each step of the second one."""
+    losses = {step["step"]: step["loss"] for step in first}
+    return {step["step"]: abs(step["loss"] / losses[step["step"]] - 1) for step in resumed}
+
+
+def what_is_wrong(differences: Mapping[int, float]) -> str:
+    """Why the training did not continue exactly. Empty if it did."""
+    if sorted(differences) != list(range(EVERY, STEPS)):
+        return f"the resumed training did steps {sorted(differences)}"
+    if differences[EVERY] or max(differences.values()) > MAX_DIFFERENCE:
+        return "the losses of the resumed training differ"
+    return ""
+
+
+def _durations_ns(spans: Records, stage: Stage) -> list[int]:
+    durations_ns: list[int] = of_stage(spans, stage)["duration_ns"].tolist()
+    return durations_ns
 
 
 if __name__ == "__main__":

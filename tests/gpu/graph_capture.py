@@ -65,7 +65,7 @@ def _failed_captures(folder: Path | None) -> list[str]:
 
 
 def _prepare(weight: torch.Tensor) -> None:
-    """Let cuBLAS allocate its workspace, on a stream of its own as captures do: this is not possible inside of one."""
+    """Multiply once outside a capture. The first product initialises cuBLAS, which is not possible inside a capture."""
     with torch.cuda.stream(torch.cuda.Stream()):
         weight @ weight
     torch.cuda.synchronize()

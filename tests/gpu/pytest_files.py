@@ -16,7 +16,7 @@ NEEDS = {"test_nvml_real.py": "pynvml"}
 def main() -> None:
     left_out = [name for name, package in NEEDS.items() if importlib.util.find_spec(package) is None]
     ignored = [f"--ignore={HERE / name}" for name in left_out]
-    told = subprocess.run(
+    result = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", str(HERE), "-c", "/dev/null", "--rootdir", str(HERE.parents[1])),
             *("--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider", "-q", "-rs", "--tb=short", *ignored),
@@ -25,12 +25,14 @@ def main() -> None:
         text=True,
         check=False,
     )
-    print(told.stdout, told.stderr)
-    if told.returncode:
-        say("failed", counts(told.stdout), told.stdout[-LAST_WORDS:])
+    print(result.stdout, result.stderr)
+    if result.returncode:
+        say("failed", counts(result.stdout), result.stdout[-LAST_WORDS:])
         return
-    reason = f"left out, for want of {', '.join(NEEDS[name] for name in left_out)}: {left_out}" if left_out else ""
-    say("passed", counts(told.stdout), reason)
+    reason = (
+        f"left out without {', '.join(NEEDS[name] for name in left_out)}: {', '.join(left_out)}" if left_out else ""
+    )
+    say("passed", counts(result.stdout), reason)
 
 
 def counts(printed: str) -> dict[str, int]:

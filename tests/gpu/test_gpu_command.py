@@ -1,4 +1,5 @@
-"""The parts of the GPU checks that need no GPU: the refusal, the time limits and the report."""
+"""The parts of the GPU checks that need no GPU: the refusal, the time limits and the report. Checks that train have
+their tests in ``tests/trainer/test_gpu_checks.py``."""
 
 import json
 import subprocess
@@ -17,16 +18,23 @@ from tests.gpu.pytest_files import counts
 
 STORE_PACKAGES = ("chdb", "pyarrow", "psutil", "httpx", "fastapi", "pydantic", "typer", "rich", "pynvml")
 IMPORT_ALL = f"""
-import importlib, sys
+import importlib.util, sys
+from tests.gpu.__main__ import CHECKS
+
+installed = [check for check in CHECKS if all(map(importlib.util.find_spec, check.packages))]
 
 class Missing:
+    names = set()
+
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {STORE_PACKAGES}:
+        if name.partition(".")[0] in self.names:
             raise ModuleNotFoundError(name)
 
-sys.meta_path.insert(0, Missing())
-for name in {[check.module for check in CHECKS if check.packages in ((), ("pytest",))]}:
-    importlib.import_module(name)
+missing = Missing()
+sys.meta_path.insert(0, missing)
+for check in sorted(installed, key=lambda check: len(check.packages)):
+    missing.names = set({STORE_PACKAGES}) - set(check.packages)
+    importlib.import_module(check.module)
 """
 
 
@@ -45,12 +53,23 @@ def test_make_gpu_runs_the_checks_with_the_given_interpreter_and_folder() -> Non
     assert told.stdout == "/some/python -m tests.gpu --out /some/out\n"
 
 
-def test_gpu_checks_import_without_the_packages_of_the_store() -> None:
+def test_each_gpu_check_imports_without_packages_that_it_does_not_name() -> None:
     subprocess.run([sys.executable, "-c", IMPORT_ALL], cwd=ROOT, check=True)
 
 
 def test_time_limits_of_all_gpu_checks_sum_to_less_than_fifteen_minutes() -> None:
     assert sum(check.limit_s for check in CHECKS) < 15 * 60
+
+
+def test_guide_names_each_gpu_check_with_its_time_limit() -> None:
+    guide = (ROOT / "docs" / "guides" / "gpu.md").read_text()
+    assert [check.name for check in CHECKS if f"| `{check.name}` | {check.limit_s} s |" not in guide] == []
+
+
+def test_command_refuses_a_check_that_does_not_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--out", str(tmp_path), "--only", "tests", "no-such-check"])
+    assert "no-such-check" in capsys.readouterr().err
 
 
 def outcome(printed: str, exit_status: int | None = 0) -> Outcome:

@@ -7,8 +7,9 @@ are the same in both blocks of a pair.
 import gc
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -26,6 +27,7 @@ from trainer.data.batches import Batches, Loader
 from trainer.data.tokens import load_tokens
 from trainer.faults.act import Healthy
 from trainer.loop import Trainer
+from trainer.output import PROGRESS
 from trainer.parallel.mesh import make_grid
 from trainer.progress import DeviceReadout, HostReadout, Progress
 from trainer.rank import BACKENDS
@@ -38,16 +40,30 @@ STEPS = 2
 MAX_RATIO = 1.001
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Times of pairs of blocks."""
+
+    traced_s: list[float]
+    plain_s: list[float]
+    spans_per_block: int
+    """Number of spans in a block with recording."""
+
+    @property
+    def ratios(self) -> list[float]:
+        """Time with recording, divided by time without recording, of each pair."""
+        return [traced / plain for traced, plain in zip(self.traced_s, self.plain_s, strict=True)]
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rankscope-gpu-") as name:
-        traced, plain, spans = measure(Path(name), small_steps(one_gpu()), torch.cuda.synchronize)
-    ratios = [one / other for one, other in zip(traced, plain, strict=True)]
-    lower, ratio, upper = quantiles(ratios, n=4)
+        cost = measure(Path(name), small_steps(one_gpu()))
+    lower, ratio, upper = quantiles(cost.ratios, n=4)
     figures = {
         "ratio": round(ratio, 5),
         "quartiles": [round(lower, 5), round(upper, 5)],
-        "step_ms": round(median(plain) / STEPS * 1e3, 3),
-        "spans_per_second": round(spans / sum(traced)),
+        "step_ms": round(median(cost.plain_s) / STEPS * 1e3, 3),
+        "spans_per_second": round(cost.spans_per_block / median(cost.traced_s)),
         "pairs": PAIRS,
     }
     good = ratio <= MAX_RATIO
@@ -59,68 +75,87 @@ def small_steps(config: TrainConfig) -> TrainConfig:
     return replace(config, parallel=replace(config.parallel, num_microbatches=2))
 
 
-def measure(
-    folder: Path, config: TrainConfig, synchronize: Callable[[], None], pairs: int = PAIRS
-) -> tuple[list[float], list[float], int]:
-    """Seconds of each block with recording and without, and the number of spans in the blocks with recording. The first
-    pairs are left out. The order in a pair alternates."""
-    total = (pairs + WARM_UP) * 2 * STEPS
-    config = replace(config, num_steps=total, data=replace(config.data, shared_loader=False))
-    device = torch.device(config.device, 0) if config.device == "cuda" else torch.device("cpu")
+def measure(folder: Path, config: TrainConfig, pairs: int = PAIRS) -> Cost:
+    """Times of ``pairs`` pairs of blocks, after ``WARM_UP`` pairs that do not count. The order in a pair alternates."""
+    config = replace(config, num_steps=(WARM_UP + pairs) * 2 * STEPS)
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    with _blocks(folder, config) as blocks, _no_automatic_collections():
+        for number in range(WARM_UP + pairs):
+            for traced in (True, False) if number % 2 else (False, True):
+                seconds[traced].append(blocks.seconds(traced=traced))
+    spans_of_last_block = spans_of(folder)[0]
+    return Cost(
+        traced_s=seconds[True][WARM_UP:],
+        plain_s=seconds[False][WARM_UP:],
+        spans_per_block=len(spans_of_last_block),
+    )
+
+
+@contextmanager
+def _blocks(folder: Path, config: TrainConfig) -> Iterator["_Blocks"]:
+    """A training of one rank that has done no step."""
+    device = torch.device("cuda", 0) if config.device == "cuda" else torch.device("cpu")
     backend = register_traced_backend(BACKENDS[config.device])
     dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=0, world_size=1)
     trainer = Trainer(config, make_grid(Topology(), device), Healthy())
     batches = Batches(load_tokens(config.data, vocab_size=config.model.vocab_size), config, dp_index=0)
-    found: dict[bool, list[float]] = {True: [], False: []}
+    with (
+        Loader(batches.at, steps=range(config.num_steps), depth=config.data.queue_depth, device=device) as loader,
+        closing(Progress(config, folder / PROGRESS)) as progress,
+    ):
+        yield _Blocks(trainer, loader, progress, folder)
+    dist.destroy_process_group()
+
+
+@contextmanager
+def _no_automatic_collections() -> Iterator[None]:
+    """Collect garbage as the trainer does: only in some steps, and without the objects that exist now."""
     gc.collect()
     gc.freeze()
     gc.disable()
-    with Loader(batches.at, steps=range(total), depth=2, device=device) as loader:
-        blocks = _Blocks(trainer, loader, Progress(config, folder / "progress.jsonl"), folder, synchronize)
-        for number in range(pairs + WARM_UP):
-            for traced in (True, False) if number % 2 else (False, True):
-                found[traced].append(blocks.seconds(traced=traced))
+    yield
     gc.enable()
-    dist.destroy_process_group()
-    spans_of_block = len(spans_of(folder)[0])  # those of the last block
-    return found[True][WARM_UP:], found[False][WARM_UP:], spans_of_block * pairs
+    gc.unfreeze()
 
 
 class _Blocks:
     """Does blocks of consecutive steps."""
 
-    def __init__(
-        self, trainer: Trainer, loader: Loader, progress: Progress, folder: Path, synchronize: Callable[[], None]
-    ) -> None:
+    def __init__(self, trainer: Trainer, loader: Loader, progress: Progress, folder: Path) -> None:
         self._trainer = trainer
         self._loader = loader
         self._progress = progress
         self._folder = folder
-        self._synchronize = synchronize
         self._checkpoints = Checkpoints(trainer.config, RunOptions(out=folder))
         self._next = 0
 
     def seconds(self, *, traced: bool) -> float:
         """The time of a block, without the start and stop of the recording."""
-        config = self._trainer.config
+        device = self._trainer.config.device
         if traced:
             session = telemetry.start(
                 "cost", attempt=self._next, topology=Topology(), rank=0, spool=self._folder / "spool",
-                agent=False, device=config.device,
+                agent=False, device=device,
             )  # fmt: skip
             assert session.recording
-        readout = DeviceReadout() if config.device == "cuda" else HostReadout()
-        self._synchronize()
-        began = time.perf_counter()
+        readout = DeviceReadout() if device == "cuda" else HostReadout()
+        _wait_for(device)
+        began_s = time.perf_counter()
         for step in range(self._next, self._next + STEPS):
             with telemetry.step(step):
                 readout.put(step, self._trainer.step(step, self._loader, self._checkpoints)[:2])
                 self._progress.report(readout.ready())
-        self._synchronize()
-        spent = time.perf_counter() - began
+        _wait_for(device)
+        block_s = time.perf_counter() - began_s
         self._next += STEPS
         telemetry.stop()
-        return spent
+        return block_s
+
+
+def _wait_for(device: str) -> None:
+    """Wait until the device has done all of its work."""
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Trainings of the bundled trainer in GPU checks: `rankscope train` in a process of its own, and what it wrote."""
+"""Trainings of the bundled trainer in GPU checks: `rankscope train` in a separate process, and its figures."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from trainer.output import PROGRESS
 
 TAIL = 1500
 """Characters of the output of a failed training that its error contains."""
@@ -16,9 +18,9 @@ def train(out: Path, recipe: str, *options: str) -> list[dict[str, Any]]:
     Raises:
         RuntimeError: the training failed.
     """
-    words = [sys.executable, "-m", "rankscope", "train", "--recipe", recipe, "--out", str(out), *options]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
+    command = [sys.executable, "-m", "rankscope", "train", "--recipe", recipe, "--out", str(out), *options]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if result.returncode:
         logs = "".join(path.read_text()[-TAIL:] for path in sorted(out.glob("logs/*")))
-        raise RuntimeError(f"{' '.join(words[2:])}: status {done.returncode}\n{done.stdout[-TAIL:]}\n{logs}")
-    return [json.loads(line) for line in (out / "progress.jsonl").read_text().splitlines()]
+        raise RuntimeError(f"{' '.join(command[2:])}: status {result.returncode}\n{result.stdout[-TAIL:]}\n{logs}")
+    return [json.loads(line) for line in (out / PROGRESS).read_text().splitlines()]

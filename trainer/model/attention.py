@@ -22,6 +22,7 @@ ROTARY_BASE = 10_000.0
 BLOCK = 64
 """Queries in a block. A larger block has fewer and larger matrix products, and masks more keys."""
 _MASKS: dict[tuple[int, int, torch.device], BlockMask] = {}
+"""The masks that :func:`window_mask` has computed, by its arguments."""
 
 
 def attend(heads: Tensor, *, window: int) -> Tensor:
@@ -88,16 +89,19 @@ def window_mask(length: int, window: int, device: torch.device) -> BlockMask:
     """The mask of a sliding window, for FlexAttention. It is computed once for the same arguments.
 
     Call it before a block is compiled, so that compiled code finds the mask in ``_MASKS``. torch cannot compile
-    FlexAttention with a mask that a constant function returns.
+    FlexAttention with a mask that a ``constant`` function returns.
     """
-    key = length, window, device
-    if key not in _MASKS:
+    arguments = length, window, device
+    if arguments not in _MASKS:
+        _MASKS[arguments] = _computed_mask(length, window, device)
+    return _MASKS[arguments]
 
-        def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return (key <= query) & (key > query - window)
 
-        _MASKS[key] = create_block_mask(seen, B=None, H=None, Q_LEN=length, KV_LEN=length, device=device.type)
-    return _MASKS[key]
+def _computed_mask(length: int, window: int, device: torch.device) -> BlockMask:
+    def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (key > query - window)
+
+    return create_block_mask(seen, B=None, H=None, Q_LEN=length, KV_LEN=length, device=device.type)
 
 
 @torch.library.custom_op("rankscope::window_attention", mutates_args=())

@@ -16,14 +16,14 @@ from trainer.model.transformer import TransformerStage
 def use_compute(stage: TransformerStage, model: ModelConfig, config: ComputeConfig, device: torch.device) -> None:
     """Apply ``config`` to every block of a stage of ``model``.
 
-    Use it after the tensors were cut along ``tp`` and before ``fully_shard``.
+    Call it after the tensors were cut along ``tp`` and before ``fully_shard``.
 
     Raises:
         UsageError: the device or the machine does not support ``config``.
     """
     check_compute(config, device)
     if config.compile and model.window and device.type == "cuda":
-        window_mask(model.sequence_length, model.window, device)
+        window_mask(model.sequence_length, model.window, device)  # compiled blocks need the mask to exist
     for block in stage.blocks.values():
         assert isinstance(block, Block)
         if config.precision == "float8":
