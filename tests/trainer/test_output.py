@@ -11,6 +11,7 @@ import pytest
 
 from telemetry.errors import RankscopeError, UnsafeFolderError, UsageError
 from telemetry.stages import Stage
+from tests.each_case import each_case
 from tests.integration.local_users import HOSTILE, as_user, shared_machine
 from tests.telemetry.files.test_private_files import modes_below
 from tests.trainer.jobs import small_config
@@ -95,15 +96,17 @@ PLANTS: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("command", ["train", "drive"])
-@pytest.mark.parametrize("name", [*FOLDERS, PROGRESS])
-@pytest.mark.parametrize("what", PLANTS)
+@each_case("command", ["train", "drive"])
+@each_case("name", [*FOLDERS, PROGRESS])
+@each_case("what", PLANTS)
 def test_a_command_refuses_links_and_pipes_in_place_of_its_files(
     command: str, name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # the address of a socket is short
-    (tmp_path / "target").mkdir()
-    (tmp_path / "out").mkdir(mode=0o700)
+    folder = tmp_path / f"{command}-{name}-{what}"
+    folder.mkdir()
+    monkeypatch.chdir(folder)  # the address of a socket is short
+    Path("target").mkdir()
+    Path("out").mkdir(mode=0o700)
     PLANTS[what](Path("out", name))
     with pytest.raises((RankscopeError, OSError), match=name):
         train(TrainOptions(out=Path("out"))) if command == "train" else drive(DriveOptions(out=Path("out")))

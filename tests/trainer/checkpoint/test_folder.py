@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.errors import UnreadableError, UnsafeFolderError
+from tests.each_case import each_case
 from tests.integration.local_users import HOSTILE
 from tests.trainer.checkpoint.checkpoint_files import WRITER, about_of, complete, names
 from trainer.checkpoint.folder import (
@@ -50,17 +51,20 @@ def test_partial_checkpoints_are_removed_except_the_one_under_way(tmp_path: Path
     assert names(root) == {complete_name(1), f"{complete_name(3)}.{WRITER}.partial"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "value"),
     [("step", "1"), ("step", True), ("run_id", "../a"), ("run_id", 5), ("attempt", -1), ("training", []), ("new", 1)],
 )
 def test_invalid_checkpoint_json_is_rejected(key: str, value: object, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    complete(root, 1)
+    if not root.exists():
+        complete(root, 1)
     path = root / complete_name(1) / ABOUT_NAME
-    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    valid = path.read_text()
+    path.write_text(json.dumps(json.loads(valid) | {key: value}))
     with pytest.raises(UnreadableError, match="another version"):
         read_about(root, 1)
+    path.write_text(valid)
 
 
 def test_a_folder_into_which_others_can_write_is_not_read(tmp_path: Path) -> None:
