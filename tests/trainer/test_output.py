@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -102,9 +103,7 @@ PLANTS: dict[str, Callable[[Path], None]] = {
 def test_a_command_refuses_links_and_pipes_in_place_of_its_files(
     command: str, name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / f"{command}-{name}-{what}"
-    folder.mkdir()
-    monkeypatch.chdir(folder)  # the address of a socket is short
+    monkeypatch.chdir(mkdtemp(dir=tmp_path))  # the address of a socket is short
     Path("target").mkdir()
     Path("out").mkdir(mode=0o700)
     PLANTS[what](Path("out", name))
@@ -128,12 +127,13 @@ def refuse_read_only(folder: Path) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("name", ["", *FOLDERS])
+@each_case("name", ["", *FOLDERS])
 def test_a_folder_of_another_user_is_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).mkdir(mode=0o700, exist_ok=True)
-    os.chown(tmp_path / name, HOSTILE, HOSTILE)
+    out = Path(mkdtemp(dir=tmp_path))
+    (out / name).mkdir(mode=0o700, exist_ok=True)
+    os.chown(out / name, HOSTILE, HOSTILE)
     with pytest.raises(UnsafeFolderError, match="belongs to another user"):
-        make_out(tmp_path, usual=USUAL)
+        make_out(out, usual=USUAL)
 
 
 def test_output_folder_that_others_can_write_into_is_rejected_with_a_chmod_hint(out: Path) -> None:

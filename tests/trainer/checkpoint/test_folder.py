@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -56,15 +57,12 @@ def test_partial_checkpoints_are_removed_except_the_one_under_way(tmp_path: Path
     [("step", "1"), ("step", True), ("run_id", "../a"), ("run_id", 5), ("attempt", -1), ("training", []), ("new", 1)],
 )
 def test_invalid_checkpoint_json_is_rejected(key: str, value: object, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    if not root.exists():
-        complete(root, 1)
+    root = Path(mkdtemp(dir=tmp_path)) / "root"
+    complete(root, 1)
     path = root / complete_name(1) / ABOUT_NAME
-    valid = path.read_text()
-    path.write_text(json.dumps(json.loads(valid) | {key: value}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(UnreadableError, match="another version"):
         read_about(root, 1)
-    path.write_text(valid)
 
 
 def test_a_folder_into_which_others_can_write_is_not_read(tmp_path: Path) -> None:

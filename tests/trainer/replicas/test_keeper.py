@@ -2,6 +2,7 @@
 
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,15 @@ def test_keep_only_drops_the_parts_of_other_generations(client: KeeperClient, fi
     assert client.parts() == [PART]
     client.keep_only(None)
     assert client.parts() == []
+
+
+def test_client_reads_no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("it reads certificates")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", refuse)
+    with KeeperClient("http://127.0.0.1:1", TOKEN):
+        pass
 
 
 def test_request_with_a_wrong_token_is_rejected(client: KeeperClient, files: MemoryFolder) -> None:

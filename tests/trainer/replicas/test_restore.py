@@ -115,7 +115,7 @@ def test_checkpoint_in_storage_is_used_when_no_node_holds_parts(training: Traini
     assert training.resumed() == (STORED, False, {float(STORED)})
 
 
-@pytest.mark.parametrize("name", [r".*\.distcp", r"rank-.*\.json", r"\.metadata"])
+@pytest.mark.parametrize("name", [r".*\.distcp", r"\.metadata"])
 def test_checkpoint_in_storage_is_used_when_all_copies_are_damaged(
     training: Training, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,11 +126,14 @@ def test_checkpoint_in_storage_is_used_when_all_copies_are_damaged(
     assert re.search("cannot (load|read) the replica of step 4: .* damaged", capfd.readouterr().err)
 
 
-@pytest.mark.parametrize("name", [r".*\.distcp", r"rank-.*\.json", r"\.metadata"])
-@pytest.mark.parametrize("damaged", ["own", "neighbour"])
-def test_damaged_part_is_read_from_the_node_with_an_intact_copy(training: Training, name: str, damaged: str) -> None:
+SHARDS_AND_REPORTS, INDEX = r".*\.distcp|rank-.*\.json", r"\.metadata"
+
+
+@pytest.mark.parametrize(("own", "neighbour"), [(SHARDS_AND_REPORTS, INDEX), (INDEX, SHARDS_AND_REPORTS)])
+def test_damaged_files_are_read_from_the_node_with_an_intact_copy(training: Training, own: str, neighbour: str) -> None:
     training.run(stored=STORED, sent=SENT)
-    damage(getattr(training, damaged), name)
+    damage(training.own, own)
+    damage(training.neighbour, neighbour)
     assert training.resumed() == (SENT, True, {float(SENT)})
 
 
