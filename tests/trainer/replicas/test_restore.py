@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,14 +85,23 @@ def damage(store: PartStore, pattern: str, *, at: float = 0.5) -> None:
                 content[int(len(content) * at)] ^= 1
 
 
+@pytest.fixture(scope="module")
+def keepers() -> Iterator[dict[str, PartStore]]:
+    """The addresses of two keepers, and what they hold."""
+    own, neighbour = PartStore(), PartStore()
+    with keeping(own) as first, keeping(neighbour) as second:
+        yield {first: own, second: neighbour}
+
+
 @pytest.fixture
-def training(tmp_path: Path) -> Iterator[Training]:
-    root, own, neighbour = tmp_path / "checkpoints", PartStore(), PartStore()
+def training(tmp_path: Path, keepers: dict[str, PartStore]) -> Training:
+    root = tmp_path / "checkpoints"
     make_root(root)
-    with ExitStack() as opened:
-        first, second = opened.enter_context(keeping(own)), opened.enter_context(keeping(neighbour))
-        places = ReplicaPlaces(own=first, neighbour=second, keepers=(first, second), token=TOKEN)
-        yield Training(root=root, places=places, own=own, neighbour=neighbour)
+    for store in keepers.values():
+        store.keep_only([])
+    (first, own), (second, neighbour) = keepers.items()
+    places = ReplicaPlaces(own=first, neighbour=second, keepers=(first, second), token=TOKEN)
+    return Training(root=root, places=places, own=own, neighbour=neighbour)
 
 
 def test_newest_step_is_restored_from_memory(training: Training) -> None:
