@@ -11,6 +11,8 @@ from inspect import signature
 import pytest
 
 Test = Callable[..., None]
+LONGEST = 200
+"""Characters of a value in the name of its case."""
 
 
 def each_case(names: str | tuple[str, ...], values: Iterable[object]) -> Callable[[Test], Test]:
@@ -26,7 +28,7 @@ def each_case(names: str | tuple[str, ...], values: Iterable[object]) -> Callabl
                 try:
                     test(**case, **others)
                 except (Exception, pytest.fail.Exception) as error:
-                    failures[", ".join(f"{name}={value!r}" for name, value in case.items())] = error
+                    failures[", ".join(f"{name}={value!r:.{LONGEST}}" for name, value in case.items())] = error
             if failures:
                 first_error = next(iter(failures.values()))
                 raise AssertionError(f"{len(failures)} of {len(cases)} cases fail: {[*failures]}") from first_error

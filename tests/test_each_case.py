@@ -20,6 +20,16 @@ def test_every_failing_case_is_named_and_the_others_still_run() -> None:
     assert seen == ["a", "b", "c", "d"]
 
 
+def test_a_long_value_is_cut_in_the_name_of_its_case() -> None:
+    @each_case("text", ["a" * 10_000])
+    def is_short(text: str) -> None:
+        assert len(text) < 10
+
+    with pytest.raises(AssertionError, match=r"1 of 1 cases fail: .*text='a+") as raised:
+        is_short()
+    assert len(str(raised.value)) < 300
+
+
 @each_case("number", [1, 2])
 @each_case("factor", [10, 20])
 def test_cases_of_two_decorators_are_combined_and_fixtures_are_passed_on(

@@ -15,6 +15,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from tests.deploy.board import Question, Window, questions, read_board, written_out
 from tests.deploy.compose_file import DEPLOY, services
 from tests.diagnose.alerts.made_store import put_beats, put_run
+from tests.each_case import Test, each_case
 from tests.memory_store import memory_store
 from tests.telemetry.made_rows import insert, made
 
@@ -31,8 +32,8 @@ CHOSEN = {
 LISTS = ("table", "traces", "annotation")
 
 
-def each(chosen: Callable[[Question], bool]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("question", list(filter(chosen, QUESTIONS)), ids=lambda one: one.where)
+def each(chosen: Callable[[Question], bool]) -> Callable[[Test], Test]:
+    return each_case("question", filter(chosen, QUESTIONS))
 
 
 each_question = each(lambda _: True)

@@ -2,13 +2,12 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
-import pytest
 import yaml
 
 from telemetry.version import __version__
 from tests.deploy.compose_file import COMPOSE, DEPLOY, OPEN, ROOT, blanks, mounts, services
+from tests.each_case import each_case
 
 SERVICES = services()
 STANDING = {name: one for name, one in SERVICES.items() if "profiles" not in one}
@@ -16,8 +15,7 @@ EXAMPLE = dict(
     line.split("=", 1) for line in (DEPLOY / ".env.example").read_text().splitlines() if re.match(r"[A-Z]", line)
 )
 SECRET = re.compile(r"PASSWORD|TOKEN|SECRET|KEY$")
-each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES.keys())
-each_standing = pytest.mark.parametrize("service", STANDING.values(), ids=STANDING.keys())
+each_service = each_case("name", SERVICES)
 
 
 def test_compose_file_has_five_standing_services_and_a_demo_profile() -> None:
@@ -26,16 +24,18 @@ def test_compose_file_has_five_standing_services_and_a_demo_profile() -> None:
 
 
 @each_service
-def test_service_publishes_ports_on_loopback_only(service: dict[str, Any]) -> None:
+def test_service_publishes_ports_on_loopback_only(name: str) -> None:
+    service = SERVICES[name]
     for port in service.get("ports", ()):
         assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port)
     assert "network_mode" not in service
 
 
 @each_service
-def test_secret_variable_is_required_and_has_no_default(service: dict[str, Any]) -> None:
+def test_secret_variable_is_required_and_has_no_default(name: str) -> None:
+    service = SERVICES[name]
     secrets = (
-        {name: text for name, text in service["environment"].items() if SECRET.search(name)}
+        {variable: text for variable, text in service["environment"].items() if SECRET.search(variable)}
         if ("environment" in service)
         else {}
     )
@@ -46,7 +46,8 @@ def test_secret_variable_is_required_and_has_no_default(service: dict[str, Any])
 
 
 @each_service
-def test_commands_and_build_of_a_service_contain_no_variable_that_could_be_a_secret(service: dict[str, Any]) -> None:
+def test_commands_and_build_of_a_service_contain_no_variable_that_could_be_a_secret(name: str) -> None:
+    service = SERVICES[name]
     said = [service.get("command", []), service.get("healthcheck", {}).get("test", []), service.get("build", {})]
     assert not blanks(yaml.safe_dump(said))
 
@@ -55,21 +56,24 @@ def test_store_address_contains_no_password() -> None:
     assert not re.search(r"clickhouses?://\w+:", COMPOSE.read_text())
 
 
-@each_standing
-def test_standing_service_has_a_health_check_and_restarts(service: dict[str, Any]) -> None:
+@each_case("name", STANDING)
+def test_standing_service_has_a_health_check_and_restarts(name: str) -> None:
+    service = SERVICES[name]
     assert service["restart"] == "unless-stopped"
     assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
     assert {"interval", "timeout", "retries"} <= service["healthcheck"].keys()
 
 
 @each_service
-def test_service_has_limits_for_memory_cores_and_logs(service: dict[str, Any]) -> None:
+def test_service_has_limits_for_memory_cores_and_logs(name: str) -> None:
+    service = SERVICES[name]
     assert {"mem_limit", "cpus"} <= service.keys()
     assert service["logging"]["options"].keys() == {"max-size", "max-file"}
 
 
 @each_service
-def test_images_are_pinned_to_a_version(service: dict[str, Any]) -> None:
+def test_images_are_pinned_to_a_version(name: str) -> None:
+    service = SERVICES[name]
     assert re.search(r":v?\d+\.\d+\.\d+(\.\d+)?$", service["image"])
 
 
@@ -79,7 +83,8 @@ def test_built_images_have_the_version_of_the_package() -> None:
 
 
 @each_service
-def test_service_gains_no_privileges_and_built_image_is_read_only(service: dict[str, Any]) -> None:
+def test_service_gains_no_privileges_and_built_image_is_read_only(name: str) -> None:
+    service = SERVICES[name]
     assert "no-new-privileges:true" in service["security_opt"]
     assert "privileged" not in service
     if "build" in service:
@@ -88,7 +93,8 @@ def test_service_gains_no_privileges_and_built_image_is_read_only(service: dict[
 
 
 @each_service
-def test_mount_is_an_existing_read_only_path_or_a_declared_volume(service: dict[str, Any]) -> None:
+def test_mount_is_an_existing_read_only_path_or_a_declared_volume(name: str) -> None:
+    service = SERVICES[name]
     declared = yaml.safe_load(COMPOSE.read_text())["volumes"]
     for volume, (source, _) in zip(service.get("volumes", ()), mounts(service), strict=True):
         if source.startswith("."):
@@ -104,10 +110,11 @@ def test_every_declared_volume_is_used() -> None:
 
 
 @each_service
-def test_service_waits_until_its_dependencies_are_healthy(service: dict[str, Any]) -> None:
-    for name, how in service.get("depends_on", {}).items():
+def test_service_waits_until_its_dependencies_are_healthy(name: str) -> None:
+    service = SERVICES[name]
+    for needed, how in service.get("depends_on", {}).items():
         assert how == {"condition": "service_healthy"}
-        assert "healthcheck" in SERVICES[name]
+        assert "healthcheck" in SERVICES[needed]
 
 
 def test_env_example_lists_exactly_the_variables_of_the_compose_files() -> None:

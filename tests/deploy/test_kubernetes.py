@@ -12,6 +12,7 @@ from telemetry.attach.deciding import wants_attachment
 from telemetry.settings import DEFAULT_PORT
 from tests.deploy.compose_file import DEPLOY
 from tests.docs.pages import DOCS
+from tests.each_case import each_case
 
 FILES = sorted((DEPLOY / "kubernetes").glob("*.yml"))
 VERSIONS = ("1.29", "1.33")
@@ -33,8 +34,8 @@ def variables(container: dict[str, Any]) -> dict[str, str]:
     return {each["name"]: each.get("value", "") for each in container["env"]}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@each_case("version", VERSIONS)
+@each_case("path", FILES)
 def test_kubernetes_manifest_is_valid(path: Any, version: str) -> None:
     """The schemas come with `pip install kubernetes-validate` (22 MB)."""
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
@@ -75,7 +76,7 @@ def test_agent_address_matches_the_collector_service(pod: dict[str, Any]) -> Non
     assert stateful["spec"]["replicas"] == 1
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@each_case("path", FILES)
 def test_every_variable_of_a_manifest_is_in_the_settings_or_attach_guide(path: Any) -> None:
     guides = (DOCS / "guides" / "settings.md").read_text() + (DOCS / "guides" / "attach.md").read_text()
     for name in set(re.findall(r"\bRANKSCOPE[A-Z_]*", path.read_text())):

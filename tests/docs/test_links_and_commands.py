@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-import pytest
-
 from tests.docs.pages import ROOT, anchors, pages, prose
+from tests.each_case import each_case
 from ui.cli import main
 from ui.cli.main import COMMANDS, load_command
 
@@ -18,7 +17,7 @@ OWN_ARGUMENTS = ("agent",)
 """Commands that parse their options themselves."""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_case("page", PAGES)
 def test_internal_links_lead_to_a_file_and_a_heading(page: str) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(PAGES[page])):
         if re.match(r"[a-z]+:", target):
@@ -30,7 +29,7 @@ def test_internal_links_lead_to_a_file_and_a_heading(page: str) -> None:
         assert not anchor or anchor in anchors(PAGES[name]), f"{page}: {target}"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+@each_case("page", [page for page in PAGES if page != "CHANGELOG.md"])
 def test_commands_and_options_in_the_docs_exist(page: str) -> None:
     for words in commands_in(PAGES[page]):
         assert words[0] in COMMANDS or words[0].startswith("-"), f"{page}: rankscope {' '.join(words)}"

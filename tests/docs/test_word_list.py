@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, pages, prose
+from tests.each_case import each_case
 from ui.cli.main import COMMANDS, load_command
 
 LISTED = [
@@ -24,12 +25,12 @@ SPARED = ("CHANGELOG",)
 PAGES = {page: text for page, text in pages().items() if not page.startswith(SPARED)}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_case("page", PAGES)
 def test_a_page_has_no_listed_word(page: str) -> None:
     assert not list(found(re.sub(r"`[^`\n]*`|\]\([^)]*\)", "", prose(PAGES[page])))), page
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_case("name", COMMANDS)
 def test_the_help_of_a_command_has_no_listed_word(name: str) -> None:
     assert not list(found("\n".join(help_texts(name)))), f"rankscope {name} --help"
 

@@ -5,6 +5,7 @@ import typer
 from click.testing import CliRunner
 
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 from trainer.recipes import RECIPES, recipe_named
 from trainer.techniques import BY_NAME, rows_of
 from ui.cli.main import app, load_command
@@ -21,7 +22,7 @@ def test_each_ablation_row_adds_one_technique_to_the_previous_row() -> None:
     assert [row.number for row in (baseline, window, tensor, pipeline)] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@each_case("recipe", RECIPES)
 def test_train_command_accepts_the_options_of_every_ablation_row(recipe: str) -> None:
     command = load_command("train")
     for row in rows_of(recipe_named(recipe), BY_NAME):
@@ -38,7 +39,7 @@ def test_ablation_rows_omit_techniques_that_do_not_fit_the_grid() -> None:
         assert "compiled blocks" not in [row.title for row in rows_of(recipe_named(recipe))]
 
 
-@pytest.mark.parametrize("names", [["windows"], [], ["window", "window"]])
+@each_case("names", [["windows"], [], ["window", "window"]])
 def test_invalid_techniques_are_rejected_with_a_hint_that_lists_valid_ones(names: list[str]) -> None:
     with pytest.raises(UsageError, match=r"hint: use some of parallel-block, "):
         rows_of(recipe_named("tiny_cpu"), names)

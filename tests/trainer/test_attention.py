@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
+from tests.each_case import each_case
 from trainer.model.attention import BLOCK, rotary_angles, rotate, window_mask, windowed_attention
 
 CPU = torch.device("cpu")
@@ -15,8 +16,8 @@ def banded_attention(query: Tensor, key: Tensor, value: Tensor, window: int) -> 
     return F.scaled_dot_product_attention(query, key, value, attn_mask=(distance >= 0) & (distance < window))
 
 
-@pytest.mark.parametrize("length", [3 * BLOCK, 2 * BLOCK + 5])
-@pytest.mark.parametrize("window", [1, 4, BLOCK, BLOCK + 7, 2 * BLOCK])
+@each_case("length", [3 * BLOCK, 2 * BLOCK + 5])
+@each_case("window", [1, 4, BLOCK, BLOCK + 7, 2 * BLOCK])
 def test_windowed_attention_and_its_gradients_equal_full_attention_under_a_mask(window: int, length: int) -> None:
     inputs = torch.randn(3, 2, 3, length, 8, dtype=torch.float64, requires_grad=True)
     direction = torch.randn(2, 3, length, 8, dtype=torch.float64)

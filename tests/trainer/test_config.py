@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 from trainer.checkpoint.claim import check_same_training, facts_of
 from trainer.checkpoint.folder import About
 from trainer.compute import ComputeConfig
@@ -17,7 +18,7 @@ from ui.cli.train import with_techniques
 FLOAT8 = ComputeConfig(precision="float8")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("make", "words"),
     [
         (lambda: ModelConfig(hidden_size=100, num_heads=3), "num_heads 3"),
@@ -63,7 +64,7 @@ def test_invalid_config_is_rejected_with_a_hint(make: Callable[[], object], word
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@each_case("name", RECIPES)
 def test_every_recipe_is_valid_and_named_after_its_function(name: str) -> None:
     assert recipe_named(name).recipe == name
 

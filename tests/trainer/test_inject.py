@@ -6,6 +6,7 @@ import pytest
 from telemetry.errors import UsageError
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from trainer.faults.inject import (
     DataStall,
     Die,
@@ -24,7 +25,7 @@ GRID = Topology(dp=4, pp=2)
 GATHER = Stage.PARAMS_ALL_GATHER
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("spec", "fault"),
     [
         ("none", None),
@@ -55,7 +56,7 @@ def test_fault_spec_is_parsed(spec: str, fault: Fault | None) -> None:
     assert parse_fault(spec, GRID, num_steps=10) == fault
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("spec", "words"),
     [
         ("melt:rank=1", "unknown fault 'melt'"),

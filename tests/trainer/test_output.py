@@ -6,11 +6,13 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
 from telemetry.errors import RankscopeError, UnsafeFolderError, UsageError
 from telemetry.stages import Stage
+from tests.each_case import each_case
 from tests.integration.local_users import HOSTILE, as_user, shared_machine
 from tests.telemetry.files.test_private_files import modes_below
 from tests.trainer.jobs import small_config
@@ -95,15 +97,15 @@ PLANTS: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("command", ["train", "drive"])
-@pytest.mark.parametrize("name", [*FOLDERS, PROGRESS])
-@pytest.mark.parametrize("what", PLANTS)
+@each_case("command", ["train", "drive"])
+@each_case("name", [*FOLDERS, PROGRESS])
+@each_case("what", PLANTS)
 def test_a_command_refuses_links_and_pipes_in_place_of_its_files(
     command: str, name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # the address of a socket is short
-    (tmp_path / "target").mkdir()
-    (tmp_path / "out").mkdir(mode=0o700)
+    monkeypatch.chdir(mkdtemp(dir=tmp_path))  # the address of a socket is short
+    Path("target").mkdir()
+    Path("out").mkdir(mode=0o700)
     PLANTS[what](Path("out", name))
     with pytest.raises((RankscopeError, OSError), match=name):
         train(TrainOptions(out=Path("out"))) if command == "train" else drive(DriveOptions(out=Path("out")))
@@ -125,12 +127,13 @@ def refuse_read_only(folder: Path) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("name", ["", *FOLDERS])
+@each_case("name", ["", *FOLDERS])
 def test_a_folder_of_another_user_is_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).mkdir(mode=0o700, exist_ok=True)
-    os.chown(tmp_path / name, HOSTILE, HOSTILE)
+    out = Path(mkdtemp(dir=tmp_path))
+    (out / name).mkdir(mode=0o700, exist_ok=True)
+    os.chown(out / name, HOSTILE, HOSTILE)
     with pytest.raises(UnsafeFolderError, match="belongs to another user"):
-        make_out(tmp_path, usual=USUAL)
+        make_out(out, usual=USUAL)
 
 
 def test_output_folder_that_others_can_write_into_is_rejected_with_a_chmod_hint(out: Path) -> None:

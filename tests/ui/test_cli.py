@@ -20,6 +20,7 @@ from telemetry.errors import UnreachableError, UsageError
 from telemetry.stores.queries import LAST_STEP
 from telemetry.wire.client import CollectorClient
 from tests.docs.pages import ROOT
+from tests.each_case import each_case
 from trainer.faults import inject
 from ui.cli import demonstration
 from ui.cli.commands import demo
@@ -75,7 +76,7 @@ def test_list_of_commands_shows_the_help_text_of_each_command() -> None:
         assert words.startswith(command.help.rstrip(".")), name
 
 
-@pytest.mark.parametrize(("options", "work"), list(works()), ids=str)
+@each_case(("options", "work"), list(works()))
 def test_the_work_of_a_command_takes_its_options_and_returns_the_exit_status(options: type[Any], work: str) -> None:
     module, _, function = work.partition(":")
     hints = get_type_hints(getattr(import_module(module), function))
@@ -136,7 +137,7 @@ def subcommands() -> Iterator[list[str]]:
         yield from ([name, below] for below in getattr(load_command(name), "commands", {}))
 
 
-@pytest.mark.parametrize("words", [[], *subcommands()], ids=" ".join)
+@each_case("words", [[], *subcommands()])
 def test_a_help_page_of_80_columns_cuts_no_word(words: list[str]) -> None:
     status, page = invoked(*words, "--help")
     assert status == 0
@@ -156,7 +157,7 @@ def test_the_help_of_a_command_with_a_default_lists_the_other_subcommands(name: 
     assert [line.split()[0] for line in page.splitlines() if line[2:3].strip()] == others
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "needed"),
     [
         ("doctor --folder .", "--node"),
@@ -219,8 +220,8 @@ def test_environment_variable_without_effect_is_accepted(monkeypatch: pytest.Mon
     assert "chdb" in invoked("doctor")[1]
 
 
-@pytest.mark.parametrize("command", ["train --collector", "drive --collector", "runs --store", "simulate --store"])
-@pytest.mark.parametrize("address", ["foo", "http://", "http://host:99999", "foo://host"])
+@each_case("command", ["train --collector", "drive --collector", "runs --store", "simulate --store"])
+@each_case("address", ["foo", "http://", "http://host:99999", "foo://host"])
 def test_invalid_collector_address_is_rejected_at_the_start(command: str, address: str) -> None:
     with pytest.raises(UsageError, match="is not the address of a collector") as refused:
         invoked(*command.split(), address)
@@ -232,7 +233,7 @@ def test_a_receiver_without_a_scheme_is_refused_before_anything_is_read() -> Non
         invoked("export", "otlp", "--endpoint", "tempo:4318")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "message"),
     [
         ("train --steps many", "must be a whole number"),
@@ -246,7 +247,7 @@ def test_a_value_of_the_wrong_type_is_refused_in_plain_words(words: str, message
     assert f"': {message}\n" in output
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("train_status", "fault", "expected"),
     [
         (0, "slow", 0),
@@ -266,7 +267,7 @@ def test_a_demo_ends_with_a_documented_status(train_status: int, fault: str, exp
     assert outcome.exit_status == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("last_step", "waited_s", "reason"),
     [
         (-1, STALL_S + 1, None),

@@ -13,6 +13,7 @@ from diagnose.alerts.alert import Phase
 from diagnose.findings import Severity
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
+from tests.each_case import each_case
 from tests.telemetry.served import collecting
 from tests.ui.reported_alerts import S, made_alert, tell_log
 from ui.cli.commands.alerts import alerts_app
@@ -78,7 +79,7 @@ def test_actions_of_a_user_are_listed_with_the_finding(address: str) -> None:
     assert listed(address, "--state", "silenced") == listed(address, "--state", "acknowledged") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "said"),
     [
         (("log", "--kind", "x"), "--kind 'x' is unknown"),
@@ -98,7 +99,7 @@ def test_wrong_use_of_alerts_commands_is_reported_with_a_hint(
     assert error.hint
 
 
-@pytest.mark.parametrize("end", [("--for", "0h"), ("--for", "5000d"), ("--until", "4h"), ("--until", "2001-01-01")])
+@each_case("end", [("--for", "0h"), ("--for", "5000d"), ("--until", "4h"), ("--until", "2001-01-01")])
 def test_a_silence_that_ends_in_the_past_or_too_late_is_refused_with_the_options(end: tuple[str, str]) -> None:
     error = asked("silence", "ab" * 8, *end).exception
     assert isinstance(error, UsageError)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from telemetry.errors import UnreadableError, UsageError
 from tests.diagnose.hang.made_dumps import waiting, write_pickle
+from tests.each_case import each_case
 from ui.cli.main import app
 
 LINE = (
@@ -83,10 +84,8 @@ def test_one_ras_file_names_no_rank_and_two_equal_files_do(tmp_path: Path) -> No
     assert "nothing is stalled" in done.output
 
 
-@pytest.mark.parametrize("option", ["--dumps", "--logs", "--stacks", "--ras", "--inspector"])
-@pytest.mark.parametrize(
-    "content", [b"", b"a line\n", b"\x80\x02.", b'{"cut": ', b'{"a": 1}'], ids=["empty", "text", "bytes", "cut", "json"]
-)
+@each_case("option", ["--dumps", "--logs", "--stacks", "--ras", "--inspector"])
+@each_case("content", [b"", b"a line\n", b"\x80\x02.", b'{"cut": ', b'{"a": 1}'])
 def test_file_of_another_format_is_named_with_the_accepted_formats(option: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / "wrong").write_bytes(content)
     done = CliRunner().invoke(app, ["diagnose", "hang", option, str(tmp_path / "wrong")])
@@ -120,9 +119,7 @@ def test_world_size_that_the_dumps_contradict_is_rejected(tmp_path: Path) -> Non
     assert "names rank 3, so the job has more than 2 ranks" in done.exception.message
 
 
-@pytest.mark.parametrize(
-    "wrong", [["--logs", "/nowhere/*"], ["a-run", "--ras", "x"], ["--ras", "/nowhere"], ["--ras", "x"] * 3]
-)
+@each_case("wrong", [["--logs", "/nowhere/*"], ["a-run", "--ras", "x"], ["--ras", "/nowhere"], ["--ras", "x"] * 3])
 def test_invalid_file_arguments_raise_usage_error(wrong: list[str]) -> None:
     done = CliRunner().invoke(app, ["diagnose", "hang", *wrong])
     assert isinstance(done.exception, UsageError)

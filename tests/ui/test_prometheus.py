@@ -14,6 +14,7 @@ from telemetry.collector.server import create_app
 from telemetry.collector.settings import CollectorSettings
 from telemetry.stores.interface import StoreReader
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.parts import require
 from tests.prometheus_server import running_prometheus
@@ -62,7 +63,7 @@ def test_both_formats_of_metrics_have_the_same_values(collector: str) -> None:
     assert ("rankscope_run_ranks", frozenset({("run", NAME)})) in first
 
 
-@pytest.mark.parametrize("accept", ["text/plain;version=x", "application/openmetrics-text;version=x", "*/*", ","])
+@each_case("accept", ["text/plain;version=x", "application/openmetrics-text;version=x", "*/*", ","])
 def test_unknown_accept_header_still_returns_metrics(collector: str, accept: str) -> None:
     assert "rankscope_run_ranks" in scrape(collector, accept).text
 

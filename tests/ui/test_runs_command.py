@@ -13,6 +13,7 @@ from telemetry.errors import UsageError
 from telemetry.finding_log import MAX_TEXT
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving_app
 from ui.cli.main import app
@@ -96,7 +97,7 @@ def test_note_that_is_too_long_is_refused_and_not_cut(address: str) -> None:
     assert f"at most {MAX_TEXT} characters" in done.exception.message
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "why"),
     [
         (["run-03"], "no tag is given"),

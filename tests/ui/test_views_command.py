@@ -12,6 +12,7 @@ from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
 from tests.benchmarks.many_runs import MadeRuns
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.ui.served_dashboard import serving_app
 from ui.cli.main import app
@@ -47,7 +48,7 @@ def test_views_are_saved_from_an_address_listed_for_a_run_and_removed(address: s
     assert "grid" not in views(address).stdout
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "why"),
     [
         (["save", "home", "http://127.0.0.1:8719/"], "this is not the address of a view"),

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 from tests.integration.local_users import HOSTILE, as_user, shared_machine
 from tests.trainer.checkpoint.checkpoint_files import complete
 from trainer.checkpoint.claim import claimed
@@ -46,7 +48,7 @@ def _assert_not_lockable(path: Path) -> None:
         fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_SH)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("other", "named", "hint"),
     [
         (replace(CONFIG, seed=1), "seed is 0 there, and 1 here", "--seed"),
@@ -58,12 +60,13 @@ def _assert_not_lockable(path: Path) -> None:
 def test_checkpoints_of_another_training_are_rejected_with_the_difference(
     other: TrainConfig, named: str, hint: str, tmp_path: Path
 ) -> None:
-    complete(tmp_path / "root", 1)
-    with pytest.raises(UsageError, match=named) as raised, claimed(tmp_path / "root", other):
+    root = Path(mkdtemp(dir=tmp_path)) / "root"
+    complete(root, 1)
+    with pytest.raises(UsageError, match=named) as raised, claimed(root, other):
         pass
     assert hint in raised.value.hint
     assert "remove" not in raised.value.hint
-    assert complete_steps(tmp_path / "root") == [1]
+    assert complete_steps(root) == [1]
 
 
 def test_checkpoints_are_accepted_with_another_grid_and_more_steps(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from math import inf, nan
 
 import pytest
 
+from tests.each_case import each_case
 from trainer.checkpoint.finite import NotFiniteError, check_finite
 
 GOOD = (2.0, 1.0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rows", "step"),
     [
         ([(nan, 1.0)], 9),

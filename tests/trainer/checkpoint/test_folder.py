@@ -3,10 +3,12 @@
 import json
 import os
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
 from telemetry.errors import UnreadableError, UnsafeFolderError
+from tests.each_case import each_case
 from tests.integration.local_users import HOSTILE
 from tests.trainer.checkpoint.checkpoint_files import WRITER, about_of, complete, names
 from trainer.checkpoint.folder import (
@@ -50,12 +52,12 @@ def test_partial_checkpoints_are_removed_except_the_one_under_way(tmp_path: Path
     assert names(root) == {complete_name(1), f"{complete_name(3)}.{WRITER}.partial"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "value"),
     [("step", "1"), ("step", True), ("run_id", "../a"), ("run_id", 5), ("attempt", -1), ("training", []), ("new", 1)],
 )
 def test_invalid_checkpoint_json_is_rejected(key: str, value: object, tmp_path: Path) -> None:
-    root = tmp_path / "root"
+    root = Path(mkdtemp(dir=tmp_path)) / "root"
     complete(root, 1)
     path = root / complete_name(1) / ABOUT_NAME
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))

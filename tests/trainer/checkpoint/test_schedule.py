@@ -1,7 +1,6 @@
 """All ranks decide together when to checkpoint."""
 
-import pytest
-
+from tests.each_case import each_case
 from trainer.checkpoint.schedule import MOST_STEPS, Schedule, Signals, paying_interval
 from trainer.config import CheckpointConfig
 
@@ -50,14 +49,12 @@ def test_automatic_interval_follows_from_the_measured_snapshot_cost() -> None:
     assert snapshots(made, range(1, 16), signals) == [5, 10, 15]
 
 
-@pytest.mark.parametrize(("step_s", "steps"), [(0.0, 1), (0.01, MOST_STEPS), (0.5, 4), (30.0, 1)])
+@each_case(("step_s", "steps"), [(0.0, 1), (0.01, MOST_STEPS), (0.5, 4), (30.0, 1)])
 def test_checkpoint_decisions_are_about_two_seconds_apart(step_s: float, steps: int) -> None:
     assert schedule().decide(1, Signals(step_s=RANKS * step_s)).steps_to_next == steps
 
 
-@pytest.mark.parametrize(
-    ("cost_s", "failure_every_s", "expected"), [(2.0, 10_000.0, 200), (0.0, 10_000.0, 1), (0.5, 100.0, 10)]
-)
+@each_case(("cost_s", "failure_every_s", "expected"), [(2.0, 10_000.0, 200), (0.0, 10_000.0, 1), (0.5, 100.0, 10)])
 def test_paying_interval_follows_youngs_formula(cost_s: float, failure_every_s: float, expected: int) -> None:
     assert paying_interval(cost_s, step_s=1.0, failure_every_s=failure_every_s) == expected
 

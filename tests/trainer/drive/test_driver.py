@@ -20,6 +20,7 @@ from diagnose.findings import Finding, Kind, Role, Severity, StepWindow, Suspect
 from telemetry.collector.settings import ServerSettings
 from telemetry.errors import UnreadableError, UsageError
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.telemetry.served import serving
 from tests.trainer.jobs import small_config
 from trainer.drive.alerts import findings_in
@@ -99,8 +100,8 @@ def test_driver_ignores_the_collector_settings_in_the_environment(monkeypatch: p
     assert usual.tokens.full == TOKEN
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"node": 1}', b"\xff\xfe", b"null"], ids=repr)
-@pytest.mark.parametrize("path", ["reports", "findings", "requests"])
+@each_case("body", [b"", b"[]", b"{", b'{"node": 1}', b"\xff\xfe", b"null"])
+@each_case("path", ["reports", "findings", "requests"])
 def test_invalid_body_is_rejected_with_a_hint_and_does_not_change_the_status(
     client: httpx.Client, path: str, body: bytes
 ) -> None:
@@ -130,19 +131,18 @@ BAD_ALERTS = (
 )
 
 
-@pytest.mark.parametrize("bad", BAD_ALERTS, ids=repr)
-def test_invalid_alert_is_reported_and_the_other_alerts_are_processed(
-    client: httpx.Client, bad: object, capfd: pytest.CaptureFixture[str]
+def test_invalid_alerts_are_reported_and_the_other_alerts_are_processed(
+    client: httpx.Client, capfd: pytest.CaptureFixture[str]
 ) -> None:
     report(client, "node-0"), report(client, "node-1")
     body = v4_body("driver", [_notice("hung-collective", "node-1", attempt=0)])
-    body["alerts"].insert(0, bad)
+    body["alerts"][:0] = BAD_ALERTS
     answer = client.post("/v1/findings", json=body, headers=HEADERS)
     assert answer.status_code == 200
-    (refused,) = answer.json()["refused"]
-    assert "alert 0" in refused["error"]
-    assert refused["hint"]
-    assert "1 of 2 alerts are refused" in capfd.readouterr().err
+    for number, (refused, bad) in enumerate(zip(answer.json()["refused"], BAD_ALERTS, strict=True)):
+        assert f"alert {number}" in refused["error"], bad
+        assert refused["hint"], bad
+    assert f"{len(BAD_ALERTS)} of {len(BAD_ALERTS) + 1} alerts are refused" in capfd.readouterr().err
     status = decode(DriverStatus, client.get("/v1/status", headers=HEADERS).content)
     assert "hung-collective" in {decision.name for decision in status.decisions}
 
@@ -163,7 +163,7 @@ def test_finding_from_a_notice_has_all_hosts_of_the_notice() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("details", "step"),
     [
         ("detector: loss-anomaly\nsteps: 51-64", 51),
@@ -271,7 +271,7 @@ def test_damaged_state_file_raises_an_error_with_its_path(folder: JobFolder) -> 
         folder.read(STATE, Job)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("content", "words"),
     [
         (b"", "not a valid report: it is not JSON"),
@@ -337,7 +337,7 @@ def test_the_results_of_the_node_check_are_read() -> None:
     assert (killed.value, killed.failed, killed.killed) == (None, False, True)
 
 
-@pytest.mark.parametrize("text", ["", "error: no torch", "[]", '{"checks": [{}]}'], ids=repr)
+@each_case("text", ["", "error: no torch", "[]", '{"checks": [{}]}'])
 def test_invalid_output_of_the_node_check_raises_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="printed no result"):
         list(read_results(text))

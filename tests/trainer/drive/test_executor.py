@@ -17,6 +17,7 @@ from telemetry.errors import UsageError
 from telemetry.process.child_process import birth_of, has_ended
 from telemetry.topology import Topology
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.integration.processes import free_port
 from tests.trainer.jobs import small_config
 from trainer import rank_processes
@@ -298,7 +299,7 @@ def test_two_nodes_run_the_paired_test_and_get_the_same_result(folder: JobFolder
     assert set(found[0].runs) == {PairRun(members=(0, 1), failed=False)}
 
 
-@pytest.mark.parametrize("text", ["", "error: no torch", "[]", json.dumps({"bad": [], "absent": []})], ids=repr)
+@each_case("text", ["", "error: no torch", "[]", json.dumps({"bad": [], "absent": []})])
 def test_invalid_output_of_the_paired_test_raises_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="printed no verdict"):
         read_verdict(1, text)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.each_case import each_case
 from tests.trainer.drive.cluster import RANKS_PER_NODE, Cluster
 from trainer.drive.job import Job, NodeState, Phase
 from trainer.drive.policy import Policy
@@ -145,9 +146,7 @@ def test_loss_anomaly_of_the_previous_attempt_stops_the_current_attempt_only_onc
     assert cluster.job.phase is Phase.TRAIN
 
 
-@pytest.mark.parametrize(
-    "fields", [{"attempt": 7}, {"run_id": "another"}, {"active": False}], ids=["attempt", "run", "over"]
-)
+@each_case("fields", [{"attempt": 7}, {"run_id": "another"}, {"active": False}])
 def test_loss_anomaly_of_another_attempt_or_run_or_a_resolved_one_is_ignored(fields: dict[str, object]) -> None:
     cluster = acting()
     cluster.find("loss-anomaly", first_step=51, **fields)

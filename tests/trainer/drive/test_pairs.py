@@ -5,6 +5,7 @@ from itertools import combinations
 
 import pytest
 
+from tests.each_case import each_case
 from tests.trainer.drive.cluster import Cluster
 from tests.trainer.drive.made_network import MadeNetwork
 from trainer.drive.job import Job, NodeState, PairedTest, Phase
@@ -30,8 +31,8 @@ def judged(network: MadeNetwork, *nodes: str) -> list[PairedTest]:
     return tests
 
 
-@pytest.mark.parametrize("unplugged", NODES)
-@pytest.mark.parametrize("count", [3, 4])
+@each_case("unplugged", NODES)
+@each_case("count", [3, 4])
 def test_only_the_unplugged_node_is_judged_as_failed(unplugged: str, count: int) -> None:
     nodes = (unplugged, *(node for node in NODES if node != unplugged))[:count]
     for shift in range(count):
@@ -49,7 +50,7 @@ def test_healthy_network_needs_only_one_paired_test() -> None:
     assert set(judgement.num_working) == set(NODES)
 
 
-@pytest.mark.parametrize("broken", [frozenset(pair) for pair in combinations(NODES, 2)], ids=sorted)
+@each_case("broken", [frozenset(pair) for pair in combinations(NODES, 2)])
 def test_single_failed_pair_fails_no_node(broken: frozenset[str]) -> None:
     judgement = judge_pairs(judged(MadeNetwork(broken={broken}), *NODES))
     assert not judgement.failed

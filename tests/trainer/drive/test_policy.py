@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from telemetry.errors import UsageError
+from tests.each_case import each_case
 from tests.trainer.drive.cluster import Cluster
 from tests.trainer.drive.made_network import MadeNetwork
 from trainer.drive.failed_ranks import STOPPED_S
@@ -268,9 +269,7 @@ def test_a_hang_restarts_the_job_and_its_host_is_checked() -> None:
     cluster.train(1)
 
 
-@pytest.mark.parametrize(
-    "fields", [{"attempt": 7}, {"run_id": "another"}, {"active": False}], ids=["attempt", "run", "over"]
-)
+@each_case("fields", [{"attempt": 7}, {"run_id": "another"}, {"active": False}])
 def test_finding_of_another_attempt_or_run_or_a_resolved_one_is_ignored(fields: dict[str, object]) -> None:
     cluster = Cluster()
     cluster.train(0)
@@ -423,7 +422,7 @@ def test_end_request_saves_a_checkpoint_before_the_job_ends() -> None:
     cluster.until(Phase.ENDED)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("request_", "message"),
     [
         (Request(action=Action.DRAIN, node="node-9"), "no node 'node-9'"),
@@ -432,7 +431,6 @@ def test_end_request_saves_a_checkpoint_before_the_job_ends() -> None:
         (Request(action=Action.RESUME), "the job is not paused"),
         (Request(action=Action.RESUME, node="node-1"), "node node-1 is active"),
     ],
-    ids=str,
 )
 def test_invalid_operator_request_is_rejected(request_: Request, message: str) -> None:
     cluster = Cluster()
@@ -484,7 +482,7 @@ def test_ended_job_continues_only_after_a_new_command_starts(started_ns: int, ph
     assert cluster.job.phase is phase
 
 
-@pytest.mark.parametrize("action", [Action.PAUSE, Action.END, Action.RESUME])
+@each_case("action", [Action.PAUSE, Action.END, Action.RESUME])
 def test_requests_to_a_done_job_are_rejected(action: Action) -> None:
     cluster = Cluster()
     cluster.train(0)

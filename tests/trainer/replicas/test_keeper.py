@@ -2,6 +2,7 @@
 
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from telemetry.errors import UnreadableError
 from telemetry.process.child_process import birth_of
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.telemetry.served import serving
 from tests.trainer.replicas.made_parts import GIB, TOKEN, keeping, made_part
 from trainer.replicas.client import KeeperClient
@@ -62,6 +64,15 @@ def test_keep_only_drops_the_parts_of_other_generations(client: KeeperClient, fi
     assert client.parts() == []
 
 
+def test_client_reads_no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("it reads certificates")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", refuse)
+    with KeeperClient("http://127.0.0.1:1", TOKEN):
+        pass
+
+
 def test_request_with_a_wrong_token_is_rejected(client: KeeperClient, files: MemoryFolder) -> None:
     with KeeperClient(client.address, "other" * 10) as stranger:
         for act in (stranger.parts, lambda: stranger.send(PART, files), lambda: stranger.keep_only(None)):
@@ -70,14 +81,14 @@ def test_request_with_a_wrong_token_is_rejected(client: KeeperClient, files: Mem
     assert client.parts() == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"\0", id="too short"),
-        pytest.param(b"\xff" * 100, id="no header"),
-        pytest.param(header_of(PART), id="no content"),
-        pytest.param(header_of(PART) + CONTENT[:-1], id="one byte missing"),
+        b"",
+        b"\0",
+        b"\xff" * 100,
+        header_of(PART),
+        header_of(PART) + CONTENT[:-1],
     ],
 )
 def test_body_that_is_not_a_complete_part_is_rejected(client: KeeperClient, body: bytes) -> None:

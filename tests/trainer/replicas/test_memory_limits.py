@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 
 import psutil
 import pytest
 
+from tests.each_case import each_case
 from trainer.replicas.memory_limits import Memory, usable_memory
 
 MIB = 1 << 20
@@ -76,7 +78,7 @@ def test_limit_at_the_cgroup_mount_is_used_inside_a_container(
     assert memory(tmp_path, own, **groups) == memory_of(8 * MIB, MIB)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("own", "groups"),
     [
         ("", {}),
@@ -85,9 +87,8 @@ def test_limit_at_the_cgroup_mount_is_used_inside_a_container(
         (V2, {"kubepods": {"memory.max": str(MIB)}}),
         (V1, {"memory_docker_4f1c": v1(NO_LIMIT_V1, MIB)}),
     ],
-    ids=["no cgroups", "garbage", "no limit, version 2", "use is not known", "no limit, version 1"],
 )
 def test_memory_of_the_node_is_used_when_no_cgroup_limit_is_known(
     tmp_path: Path, own: str, groups: Mapping[str, Files]
 ) -> None:
-    assert memory(tmp_path, own, **groups).total_bytes == psutil.virtual_memory().total
+    assert memory(Path(mkdtemp(dir=tmp_path)), own, **groups).total_bytes == psutil.virtual_memory().total

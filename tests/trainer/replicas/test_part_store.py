@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.each_case import each_case
 from tests.trainer.replicas.made_parts import GIB, hold, made_part
 from trainer.replicas.part_store import PartStore, RefusedError
 
@@ -42,9 +43,7 @@ def test_an_earlier_attempt_cannot_replace_a_later_one() -> None:
     assert steps(store) == [(1, 6)]
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"), [(b"sha", "incomplete"), (b"shard and more", "more bytes"), (b"SHARD", "damaged")]
-)
+@each_case(("content", "reason"), [(b"sha", "incomplete"), (b"shard and more", "more bytes"), (b"SHARD", "damaged")])
 def test_torn_or_damaged_part_is_rejected(content: bytes, reason: str) -> None:
     store = PartStore()
     with pytest.raises(RefusedError, match=reason):

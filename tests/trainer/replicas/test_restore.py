@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,14 +85,23 @@ def damage(store: PartStore, pattern: str, *, at: float = 0.5) -> None:
                 content[int(len(content) * at)] ^= 1
 
 
+@pytest.fixture(scope="module")
+def keepers() -> Iterator[dict[str, PartStore]]:
+    """The addresses of two keepers, and what they hold."""
+    own, neighbour = PartStore(), PartStore()
+    with keeping(own) as first, keeping(neighbour) as second:
+        yield {first: own, second: neighbour}
+
+
 @pytest.fixture
-def training(tmp_path: Path) -> Iterator[Training]:
-    root, own, neighbour = tmp_path / "checkpoints", PartStore(), PartStore()
+def training(tmp_path: Path, keepers: dict[str, PartStore]) -> Training:
+    root = tmp_path / "checkpoints"
     make_root(root)
-    with ExitStack() as opened:
-        first, second = opened.enter_context(keeping(own)), opened.enter_context(keeping(neighbour))
-        places = ReplicaPlaces(own=first, neighbour=second, keepers=(first, second), token=TOKEN)
-        yield Training(root=root, places=places, own=own, neighbour=neighbour)
+    for store in keepers.values():
+        store.keep_only([])
+    (first, own), (second, neighbour) = keepers.items()
+    places = ReplicaPlaces(own=first, neighbour=second, keepers=(first, second), token=TOKEN)
+    return Training(root=root, places=places, own=own, neighbour=neighbour)
 
 
 def test_newest_step_is_restored_from_memory(training: Training) -> None:
@@ -115,7 +123,7 @@ def test_checkpoint_in_storage_is_used_when_no_node_holds_parts(training: Traini
     assert training.resumed() == (STORED, False, {float(STORED)})
 
 
-@pytest.mark.parametrize("name", [r".*\.distcp", r"rank-.*\.json", r"\.metadata"])
+@pytest.mark.parametrize("name", [r".*\.distcp", r"\.metadata"])
 def test_checkpoint_in_storage_is_used_when_all_copies_are_damaged(
     training: Training, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,11 +134,14 @@ def test_checkpoint_in_storage_is_used_when_all_copies_are_damaged(
     assert re.search("cannot (load|read) the replica of step 4: .* damaged", capfd.readouterr().err)
 
 
-@pytest.mark.parametrize("name", [r".*\.distcp", r"rank-.*\.json", r"\.metadata"])
-@pytest.mark.parametrize("damaged", ["own", "neighbour"])
-def test_damaged_part_is_read_from_the_node_with_an_intact_copy(training: Training, name: str, damaged: str) -> None:
+SHARDS_AND_REPORTS, INDEX = r".*\.distcp|rank-.*\.json", r"\.metadata"
+
+
+@pytest.mark.parametrize(("own", "neighbour"), [(SHARDS_AND_REPORTS, INDEX), (INDEX, SHARDS_AND_REPORTS)])
+def test_damaged_files_are_read_from_the_node_with_an_intact_copy(training: Training, own: str, neighbour: str) -> None:
     training.run(stored=STORED, sent=SENT)
-    damage(getattr(training, damaged), name)
+    damage(training.own, own)
+    damage(training.neighbour, neighbour)
     assert training.resumed() == (SENT, True, {float(SENT)})
 
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from tests.each_case import each_case
 from tests.ui.asked import Property, PropertyValue, ask
 from tests.ui.served_dashboard import serving_app
 from tests.ui.synthetic_run import SyntheticRun
@@ -27,12 +28,13 @@ def address(store: EmbeddedStore, run: SyntheticRun) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body", [b"", b"garbage", b"[]", b"{}", b"1", b'{"output": 3}', b'{"output": "x.y", "inputs": []}', b"\xff" * 99]
 )
 def test_invalid_callback_request_returns_status_400_and_is_logged(
     address: str, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.clear()
     answer = httpx.post(f"{address}_dash-update-component", content=body, verify=False)
     assert httpx.get(address, verify=False).status_code == 200
     assert answer.status_code == 400

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.stages import Stage
+from tests.each_case import each_case
 from ui.dashboard.address import parse_search
 from ui.dashboard.chart_view import MAX_METRIC_NAME, MAX_METRICS, SMOOTHINGS, Axis, ChartRange, ChartView, Scale
 from ui.dashboard.timeline_view import MAX_STEPS, Counters, RankOrder, SpanColumn, TableView, TimelineView
@@ -107,7 +107,7 @@ def test_invalid_field_of_an_address_takes_its_default_with_a_note(given_fields:
     assert all("in the address is not valid; the default is shown" in note for note in notes)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "step=-1",
@@ -177,7 +177,7 @@ def test_change_of_one_selection_keeps_all_others_that_stay_valid() -> None:
         assert same == CHOSEN
 
 
-@pytest.mark.parametrize(("run", "attempt"), [("b", 0), ("a", 1), ("", None)])
+@each_case(("run", "attempt"), [("b", 0), ("a", 1), ("", None)])
 def test_change_of_run_resets_steps_ranks_and_hosts_and_keeps_stage_and_search(run: str, attempt: int | None) -> None:
     other = ViewState(view=CHOSEN.view, run=run, attempt=attempt, find="gpt")
     assert CHOSEN.at_run(run, attempt) == replace(other, stage=CHOSEN.stage, metric=CHOSEN.metric, group=CHOSEN.group)

@@ -12,6 +12,7 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.diagnose.trace.stored_runs import refuse
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.telemetry.clocks.simulated_hosts import RUN, put, simulated
 from tests.ui.counting import Counting
@@ -136,7 +137,7 @@ def test_clocks_of_a_live_run_are_estimated_as_often_as_a_collector_estimates_th
         assert estimates(begin_s + age_s + 1) > 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("step", "step_s", "newest", "last"),
     [(0, 1.0, 1000, 63), (63, 1.0, 1000, 63), (64, 1.0, 1000, 127), (64, 1.0, 100, 100), (5, 100.0, 9, 5)],
 )

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-
 from diagnose.findings import Severity
 from diagnose.model.recent_steps import RecentMean
 from diagnose.model.run_state import RunState
+from tests.each_case import each_case
 from ui.dashboard.data.run_rows import OpenFindings, RunRow, ordered
 from ui.dashboard.view_state import RunOrder
 
@@ -53,7 +52,7 @@ def test_order_by_trouble_puts_problems_first_and_old_problems_last() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("order", "first"),
     [(RunOrder.MFU, "low"), (RunOrder.GOODPUT, "low"), (RunOrder.STEP_TIME, "low"), (RunOrder.NAME, "high")],
 )

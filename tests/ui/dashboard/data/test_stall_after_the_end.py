@@ -26,14 +26,17 @@ from ui.dashboard.view_state import View
 from ui.dashboard.wording import clock, stamp
 
 STALL_S = 180
+TIMEOUT = "collective timeout"
+"""Its status is that of the older recorder, and its spans are those of Ctrl-C."""
 OLDER_RECORDER = "collective timeout, an older recorder"
 """It writes a span for the step while the ranks unwind."""
 ENDS = {
-    "collective timeout": {"alive": 0, "ended": ENDED_FAILED},
+    TIMEOUT: {"alive": 0, "ended": ENDED_FAILED},
     "kill -9": {"alive": 0, "ended": 0},
     "Ctrl-C": {"alive": 0, "ended": ENDED_WELL},
     OLDER_RECORDER: {"alive": 0, "ended": ENDED_FAILED},
 }
+OTHERS = [end for end in ENDS if end != TIMEOUT]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,7 @@ def hung() -> Hung:
         )
 
 
-@pytest.fixture(scope="module", params=ENDS)
+@pytest.fixture(scope="module", params=[pytest.param(TIMEOUT, marks=pytest.mark.long), *OTHERS])
 def ended(request: pytest.FixtureRequest) -> Iterator[Ended]:
     with memory_store() as store:
         run = stalled(store)
@@ -147,7 +150,7 @@ def test_new_attempt_shows_its_own_state_and_the_stalled_attempt_keeps_its_verdi
 ) -> None:
     store = embedded
     reader, run = StoreReader(store), stalled(store)
-    end_ns = end(store, run, "collective timeout")
+    end_ns = end(store, run, TIMEOUT)
     again = SyntheticRun(run_id="stuck", attempt=1, slow={}, started_ns=end_ns + 10 * S)
     again.introduce(store)
     again.advance_from(STEP)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from telemetry.stages import Stage
+from tests.each_case import each_case
 from ui.dashboard.figures.blame import SCALE
 from ui.dashboard.figures.style import RATIO_SCALE, STAGE_COLOURS, ink_from_faint
 from ui.dashboard.figures.time_classes import CLASS_COLOURS
@@ -47,8 +48,8 @@ def lab(colour: str, kind: str) -> Floats:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-@pytest.mark.parametrize("kind", list(SEEN_BY))
-@pytest.mark.parametrize("lane", LANES, ids=lambda lane: str(lane.name))
+@each_case("kind", list(SEEN_BY))
+@each_case("lane", LANES)
 def test_colours_of_stages_in_one_lane_are_distinguishable(lane: tuple[str, tuple[int, ...], float], kind: str) -> None:
     stages = [stage for stage in Stage if stage is not Stage.STEP and stage.stream in lane[1]]
     for one, other in itertools.combinations(stages, 2):
@@ -56,7 +57,7 @@ def test_colours_of_stages_in_one_lane_are_distinguishable(lane: tuple[str, tupl
         assert distance >= LEAST_DISTANCE, (one.label, other.label)
 
 
-@pytest.mark.parametrize("kind", list(SEEN_BY))
+@each_case("kind", list(SEEN_BY))
 def test_colours_of_wall_time_classes_differ_from_each_other_and_from_the_page(kind: str) -> None:
     colours = {**CLASS_COLOURS, "light page": "#ffffff", "dark page": "#242424"}
     for one, other in itertools.combinations(colours, 2):

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import plotly.graph_objects as go
-import pytest
 
 from diagnose.findings import Severity
+from tests.each_case import each_case
 from ui.dashboard.chart_view import Axis, Scale
 from ui.dashboard.events import EventKind, RunEvent
 from ui.dashboard.figures.markers import MAX_MARKERS, OTHER, SEVERITY_MARKS, combine, hover_text
@@ -60,7 +60,7 @@ def test_close_events_share_one_marker_with_their_number_and_the_worst_colour() 
     assert trace.hovertext[1].startswith("▼ <b>gc (warning)</b> step 502")
 
 
-@pytest.mark.parametrize("num_events", [1, 30, 5000])
+@each_case("num_events", [1, 30, 5000])
 def test_number_of_markers_stays_within_the_limit(num_events: int) -> None:
     places = [(float(place), replace(EVENT, step=place)) for place in np.linspace(0, 9999, num_events).astype(int)]
     markers = combine(places, 0, 9999)

@@ -8,6 +8,7 @@ import pytest
 
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from ui.dashboard.figures.heat_map import (
     LEAST_WAIT_TOP,
     colour_bar,
@@ -187,7 +188,7 @@ def test_each_host_is_a_box_with_its_ranks_in_the_order_of_local_ranks() -> None
     assert len(taken) == 4
 
 
-@pytest.mark.parametrize("num_ranks", [8, 64, 2048, 12_288])
+@each_case("num_ranks", [8, 64, 2048, 12_288])
 def test_host_boxes_of_any_job_fit_the_panel_without_overlap_and_names_fit_their_boxes(num_ranks: int) -> None:
     hosts = [f"gpu-{rank // 8:03d}" for rank in range(num_ranks)]
     layout = lay_out(hosts, [rank % 8 for rank in range(num_ranks)], np.arange(num_ranks))

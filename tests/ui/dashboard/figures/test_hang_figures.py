@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from diagnose.hang.verdict import HangVerdict, State
 from diagnose.hang.waits import Wait, Why
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.ui.made_hang import STUCK, made_verdict
 from ui.dashboard.figures.grid import rank_grid
 from ui.dashboard.figures.grid_colours import by_standing
@@ -25,7 +25,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("topology", SHAPES, ids=str)
+@each_case("topology", SHAPES)
 def test_every_rank_has_its_own_cell(topology: Topology) -> None:
     layout = lay_out(topology)
     places = {layout.at(topology.place(rank)) for rank in range(topology.world_size)}
@@ -33,7 +33,7 @@ def test_every_rank_has_its_own_cell(topology: Topology) -> None:
     assert all(0 <= row < layout.rows and 0 <= column < layout.columns for row, column in places)
 
 
-@pytest.mark.parametrize("topology", SHAPES, ids=str)
+@each_case("topology", SHAPES)
 def test_grid_cells_are_large_enough_to_click_for_every_topology(topology: Topology) -> None:
     assert lay_out(topology).cell_px > 5
 

@@ -19,6 +19,7 @@ from telemetry.stages import Stage
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import HeatCells
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.ui.mesh_runs import put
 from tests.ui.simulated_run import store_simulated
@@ -146,7 +147,7 @@ def test_timeline_groups_are_the_groups_of_the_mesh_with_several_ranks() -> None
     assert group_members(context, 5, Group.CP) == (5, 7)
 
 
-@pytest.mark.parametrize("topology", [TITAN, Topology.parse("tp=2,dp=4,pp=2"), Topology(dp=4, pp=2, tp=2)], ids=str)
+@each_case("topology", [TITAN, Topology.parse("tp=2,dp=4,pp=2"), Topology(dp=4, pp=2, tp=2)])
 def test_peers_are_the_ranks_of_one_dp_group_or_one_tp_group(topology: Topology) -> None:
     for among, along in ((Compared(peers="dp_group"), "dp"), (Compared(peers="tp_group"), "tp")):
         number = group_of_rank(among, topology)

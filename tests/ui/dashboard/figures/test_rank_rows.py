@@ -5,6 +5,7 @@ import pytest
 
 from telemetry.errors import UsageError
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from ui.dashboard.figures.distribution import NUM_BINS, distribution
 from ui.dashboard.figures.rank_rows import ShownRanks, matching_ranks, shown_ranks
 from ui.dashboard.view_state import RowOrder
@@ -19,7 +20,7 @@ def shown(*, order: RowOrder, top: int | None = None, suspects: tuple[int, ...] 
     return shown_ranks(VALUE, np.array([0, 1, 2, 3, 4]), order=order, top=top, suspects=suspects)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("only", "expected"),
     [
         ("", [*range(16)]),
@@ -43,7 +44,7 @@ def test_filter_accepts_mesh_axes_grid_directions_and_roles() -> None:
     assert matching_ranks("reward dp1", Topology(dp=2, tp=8), HOSTS, roles).tolist() == [12, 13, 14, 15]
 
 
-@pytest.mark.parametrize("only", ["dp4", "gpu-9", "dp1 gpu-03", "16", "<b>"])
+@each_case("only", ["dp4", "gpu-9", "dp1 gpu-03", "16", "<b>"])
 def test_filter_without_a_match_raises_an_error_that_lists_valid_words(only: str) -> None:
     with pytest.raises(UsageError, match="No rank matches") as error:
         matching_ranks(only, GRID, HOSTS)

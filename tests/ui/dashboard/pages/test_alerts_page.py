@@ -13,7 +13,8 @@ from diagnose.alerts.onset import Onset
 from diagnose.findings import Severity
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
-from tests.memory_store import memory_store
+from tests.each_case import each_case
+from tests.memory_store import empty, memory_store
 from tests.telemetry.made_rows import insert, made
 from tests.ui.reported_alerts import S, made_alert, tell, tell_look
 from ui.dashboard.data import Reads
@@ -123,7 +124,7 @@ def test_watcher_that_no_longer_reports_is_shown(store: EmbeddedStore) -> None:
     assert "the alert may be over" in said(store, "firing", later_s=600)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change",
     [
         {"began_ns": 10**30},
@@ -140,6 +141,7 @@ def test_watcher_that_no_longer_reports_is_shown(store: EmbeddedStore) -> None:
 def test_unreadable_alert_is_counted_and_the_page_is_still_drawn(
     store: EmbeddedStore, change: dict[str, object]
 ) -> None:
+    empty(store)
     alert = made_alert("gpt", began_ns=NOW_NS)
     tell(store, alert, at_ns=NOW_NS, body=json.dumps(json.loads(alert_text(alert)) | change))
     tell_look(store, "gpt", at_ns=NOW_NS)

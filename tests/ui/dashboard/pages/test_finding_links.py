@@ -13,6 +13,7 @@ from diagnose.whatif.analysis import WhatIf
 from diagnose.whatif.conclude import Conclusion
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.ui.few_spans import made_facts
 from ui.dashboard.address import parse_search
 from ui.dashboard.pages.findings import FindingLink, findings_list, links_to_views
@@ -161,7 +162,7 @@ def test_nic_flap_links_to_its_host_first_and_to_the_timeline_of_a_stalled_step(
     assert (shown.step, shown.group, shown.rank) == (30, Group.DP, 2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("by_pp", "said"),
     [
         ([1.0, 1.0, 1.3, 1.02], "Pipeline stage pp2 causes most of the slowdown"),

@@ -8,6 +8,7 @@ from diagnose.goodput.stored import load_ledger
 from diagnose.metrics.reading import read_runs
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.ui.driven_run import NAME, store_driven_run
 from tests.ui.synthetic_run import SyntheticRun
@@ -51,7 +52,7 @@ def test_the_page_shows_goodput_classes_and_the_incident(reads: Reads) -> None:
     assert "rank 3 was killed by SIGKILL" in incidents
 
 
-@pytest.mark.parametrize("view", [View.OVERVIEW, View.GOODPUT, View.COMPARE])
+@each_case("view", [View.OVERVIEW, View.GOODPUT, View.COMPARE])
 def test_pages_with_events_above_their_charts_explain_the_symbols_and_colours(reads: Reads, view: View) -> None:
     shown = said("curve-controls", reads, view=view, run=NAME) if view is View.OVERVIEW else str(PAGES[view].skeleton())
     assert "▼" in shown

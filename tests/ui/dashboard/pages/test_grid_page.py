@@ -14,6 +14,7 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.topology import AXES, Topology
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.ui.made_fleet import SICK, tell_of_hosts
 from tests.ui.made_hang import FAULT, STEP, STUCK, S, evidence_rows
@@ -248,7 +249,7 @@ def test_large_3d_grid_shows_the_slices_of_the_selected_rank_and_the_rank_that_i
     assert [rank for rank, _ in standing_out.customdata] == [100]
 
 
-@pytest.mark.parametrize("topology", [Topology(), Topology(dp=3), Topology(pp=4), Topology(tp=8)], ids=str)
+@each_case("topology", [Topology(), Topology(dp=3), Topology(pp=4), Topology(tp=8)])
 def test_3d_grid_of_fewer_than_three_dimensions_is_drawn(topology: Topology) -> None:
     colours = by_standing([Standing.RUNNING] * topology.world_size)
     figure = rank_body(topology, colours, [""] * topology.world_size, chosen=0, path=(), keep="k")

@@ -13,6 +13,7 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.ui.few_spans import made_facts
 from tests.ui.simulated_run import store_simulated
@@ -150,7 +151,7 @@ def test_cells_and_host_boxes_have_the_same_colour_scale(reads: Reads) -> None:
     assert "suspect: rank 5" in words(state, reads, "heat-scale")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "expected"),
     [
         ({"sort": "value"}, {"sort": RowOrder.VALUE}),
@@ -180,7 +181,7 @@ def test_the_axis_of_the_histogram_is_broken_before_distant_values_and_shows_bot
     assert BREAK not in str(histogram(near, Metric.RATIO, made_facts(6)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "said"),
     [
         ([1.00001, 1.00002, 1.00004], "1.00001x highest bar: 1 rank 1.00004x p50"),
@@ -198,7 +199,7 @@ def test_the_ends_of_the_histogram_have_different_labels_or_one_label_for_equal_
     assert said in " ".join(texts(json.loads(drawn))).replace("\N{NO-BREAK SPACE}", " ")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "said"),
     [
         ([1.0, 0.9, 8.87, 8.85], "max 8.870x: rank 2 (host h, dp2"),

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.ui.few_spans import made_facts
 from ui.dashboard.data.stage_times import PROCESSOR, WALL
 from ui.dashboard.pages.heat_map.summary import heat_map_summary
@@ -36,7 +36,7 @@ def times_of(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ratio", "said"),
     [
         ([1.0, 0.99, 1.04, 1.0], "no rank takes longer than 1.05x its peers (0.99x to 1.04x)"),
@@ -52,14 +52,14 @@ def test_all_ranks_about_as_slow_as_the_slowest_are_named_unless_it_is_noise(rat
     assert said in heat_map_summary(times, facts_of("dp=4"), Metric.RATIO)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("basis", "said"),
     [
         (WALL, "the slowest is the {} group of ranks 4-7, 1.24x its peers; the other ranks: 1.00x"),
         (PROCESSOR, "the slowest are dp1 (ranks 4-7), 1.23x to 1.24x their peers; the other ranks: 1.00x"),
     ],
 )
-@pytest.mark.parametrize(
+@each_case(
     ("mesh", "named"),
     [("dp=2,tp=4", "tensor"), ("dp=2,ep=4", "expert"), ("dp=2,cp=2,tp=2", "context and tensor")],
 )
@@ -68,7 +68,7 @@ def test_wall_time_names_a_group_and_processor_time_its_ranks(basis: str, said: 
     assert said.format(named) in heat_map_summary(times, facts_of(mesh), Metric.RATIO)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("ms", "said_ms", "said_share"),
     [
         (
@@ -91,7 +91,7 @@ def test_a_pipeline_stage_is_named_only_if_it_takes_longer(ms: list[float], said
     assert "takes about" not in heat_map_summary(times, facts, Metric.RATIO)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("mesh", "waited_ms", "said"),
     [
         ("dp=2,pp=4", {5: 30.0, 6: 2.0}, "the other ranks of its group wait 30.0 ms a step for rank 5 (host"),

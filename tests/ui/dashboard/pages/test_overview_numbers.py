@@ -9,6 +9,7 @@ from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.findings import Basis, Finding, Kind, Severity, StepWindow
 from telemetry.stores.interface import StoreReader
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
@@ -44,7 +45,7 @@ def costs(first_step: int, last_step: int, lost_s: float) -> Finding:
     return replace(FINDING, window=StepWindow(first_step=first_step, last_step=last_step), seconds_lost=lost_s)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("findings", "lost_s"),
     [
         ([], 0),

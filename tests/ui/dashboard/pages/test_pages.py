@@ -10,6 +10,7 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.memory_store import memory_store
 from tests.ui.counting import Counting
 from tests.ui.synthetic_run import SyntheticRun
@@ -65,7 +66,7 @@ def test_every_part_of_a_page_is_drawn_for_every_shape_of_mesh(shape: tuple[str,
         assert painted.data is not None
 
 
-@pytest.mark.parametrize("view", list(View))
+@each_case("view", list(View))
 def test_freshness_consists_of_texts_that_the_browser_returns_unchanged(reads: Reads, view: View) -> None:
     """JavaScript rounds integers above 2**53. With integers, a page would be drawn again every two seconds."""
     seen = freshness(ViewState(view=view, run="made"), reads)[0]

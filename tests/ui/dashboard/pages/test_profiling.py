@@ -10,6 +10,7 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from tests.each_case import each_case
 from tests.telemetry.made_rows import insert, made
 from tests.ui.made_profiles import FIRST, SECOND, TRACE, store_profiles
 from tests.ui.served_dashboard import serving
@@ -103,7 +104,7 @@ def test_profile_link_returns_the_file(client: httpx.Client) -> None:
     assert "11111111-rank-00005.json.gz" in answer.headers["content-disposition"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "status"),
     [
         ({"rank": 2}, 404),

@@ -13,6 +13,7 @@ from telemetry.stores.interface import Store, StoreReader
 from telemetry.stores.limited_sql import LimitedSql
 from telemetry.stores.open import open_store
 from tests.clickhouse_server import PASSWORD, READER, SQL_USER, USER, ClickHouseServer
+from tests.each_case import each_case
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.data import Reads
@@ -56,7 +57,7 @@ def test_query_result_is_text_and_is_cut_at_the_limits(sql: LimitedSql, monkeypa
 
 
 @pytest.mark.clickhouse
-@pytest.mark.parametrize(
+@each_case(
     ("text", "words"),
     [
         ("INSERT INTO spans SELECT * FROM spans", "readonly"),

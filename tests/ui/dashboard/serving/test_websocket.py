@@ -20,6 +20,7 @@ from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Query, StoreReader
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.ui.served_dashboard import serving_as_set
 from tests.ui.synthetic_run import SyntheticRun
 from ui.dashboard.address import parse_search
@@ -138,7 +139,7 @@ def test_websocket_is_not_served_and_pages_do_not_use_it_without_the_setting(
     assert PATH in httpx.get(served[0], headers=TOKEN, verify=False).text
 
 
-@pytest.mark.parametrize(
+@each_case(
     "said",
     [
         "no JSON",

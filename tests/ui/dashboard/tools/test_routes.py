@@ -19,6 +19,7 @@ from telemetry.collector.settings import CollectorSettings
 from telemetry.errors import UsageError
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from tests.each_case import each_case
 from tests.ui.dashboard.tools.stored_runs import CALLS, stored_runs
 from tests.ui.served_dashboard import serving_app
 from tests.ui.switchable import Switchable
@@ -71,7 +72,7 @@ def test_openapi_document_is_valid_and_describes_every_route_parameter_and_field
         assert operations.DATA_NOTE in described["description"]
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@each_case("name", BY_NAME)
 def test_answer_of_each_route_has_exactly_the_documented_fields(address: str, name: str) -> None:
     answer = get(address, name, **CALLS[name])
     assert answer.status_code == 200, answer.text
@@ -124,7 +125,7 @@ def test_the_timeline_has_the_longest_spans_within_their_steps(address: str) -> 
     assert [span["duration_ns"] >= shortest for span in longest["spans"]] == [True] * 7
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "asked", "status", "words"),
     [
         ("findings", {"run": "nobody"}, 404, "no run is called nobody"),

@@ -1,8 +1,7 @@
 """Statistics of a marked area."""
 
-import pytest
-
 from telemetry.stages import Stage
+from tests.each_case import each_case
 from tests.ui.few_spans import made_spans
 from ui.dashboard.pages.timeline.area import time_range
 from ui.dashboard.pages.timeline.step_shares import ranks_within, statistics
@@ -40,7 +39,7 @@ def test_area_contains_the_ranks_between_its_outer_rows_in_displayed_order() -> 
     assert ranks_within(Area(0, 1, 4, 9), (4, 6)) == ()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("first_ns", "last_ns", "text"),
     [
         (100_000_000, 300_000_000, "100 to 300 ms"),

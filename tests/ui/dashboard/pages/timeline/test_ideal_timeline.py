@@ -10,6 +10,7 @@ from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Reader, StoreReader
 from tests.deadline import until
+from tests.each_case import each_case
 from tests.ui.dashboard.pages.timeline.test_spans_buffer import columns_of
 from tests.ui.remembering import Remembering
 from tests.ui.simulated_run import store_simulated
@@ -173,7 +174,7 @@ def test_large_run_replays_fewer_steps_and_includes_the_selected_step(slow: Read
     assert "ideal" not in picture(SLOW, none)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("took_ns", "ideal_ns", "end"),
     [
         (442e6, 380e6, "would take 380 ms: 62.0 ms (14.0%) is lost."),

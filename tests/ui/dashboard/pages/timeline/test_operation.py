@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from telemetry.stages import Stage
+from tests.each_case import each_case
 from tests.ui.words_of_pages import texts
 from ui.dashboard.components import written
 from ui.dashboard.data import Reads
@@ -30,7 +30,7 @@ def made(
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("operation", "said"),
     [
         (made([900, 0, 600]), "rank 5, 900 ns after rank 4"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from telemetry.stages import Stage
+from tests.each_case import each_case
 from tests.ui.few_spans import made_facts, made_spans
 from tests.ui.words_of_pages import texts
 from ui.dashboard.components import written
@@ -60,7 +61,7 @@ def test_long_transfer_is_explained_by_its_partner() -> None:
     assert "shortest" not in words
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("pp", "roles", "peers"),
     [
         (1, (), "all other ranks"),

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-
 from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from tests.each_case import each_case
 from tests.ui.counting import Counting
 from tests.ui.dashboard.pages.timeline.test_spans_buffer import columns_of
 from tests.ui.few_spans import made_facts
@@ -75,7 +74,7 @@ def test_ten_steps_need_as_many_queries_as_one(store: EmbeddedStore, run: Synthe
     assert asked[0]["Spans"] == 1
 
 
-@pytest.mark.parametrize(("spans_in_a_step", "num_ranks", "expected"), [(8_000, 8, 6), (8_000, 2, 25), (10**6, 8, 1)])
+@each_case(("spans_in_a_step", "num_ranks", "expected"), [(8_000, 8, 6), (8_000, 2, 25), (10**6, 8, 1)])
 def test_number_of_shown_steps_is_limited_by_the_number_of_spans(
     reads: Reads, spans_in_a_step: int, num_ranks: int, expected: int
 ) -> None:

@@ -3,9 +3,9 @@
 import base64
 
 import numpy as np
-import pytest
 
 from telemetry.stages import Stage
+from tests.each_case import each_case
 from tests.ui.few_spans import buffer_of, made_spans
 from ui.dashboard.pages.timeline.ideal_strip import NARROW, packed, tick_of
 from ui.dashboard.pages.timeline.selection import MAX_SPANS, fit
@@ -51,7 +51,7 @@ def test_buffer_contains_idle_gaps_with_their_cause() -> None:
     assert data["causes"] == ["pipeline bubble between forward-compute and backward-recv"]
 
 
-@pytest.mark.parametrize(("length_ns", "tick_ns"), [(0, 1), (2**32 - 1, 1), (2**32, 10), (3600 * 10**9, 1000)])
+@each_case(("length_ns", "tick_ns"), [(0, 1), (2**32 - 1, 1), (2**32, 10), (3600 * 10**9, 1000)])
 def test_tick_is_the_finest_that_fits_into_32_bits(length_ns: int, tick_ns: int) -> None:
     assert tick_of(length_ns) == tick_ns
 
@@ -64,7 +64,7 @@ def test_adjacent_spans_of_a_long_step_do_not_overlap_after_rounding() -> None:
     assert columns["start"][0] + columns["duration"][0] == columns["start"][1]
 
 
-@pytest.mark.parametrize("values", [[0, 255], [-1, 100], [0, 256], [-1, 40_000], [0, 2**32 - 1], [-5, 2**31 - 1], []])
+@each_case("values", [[0, 255], [-1, 100], [0, 256], [-1, 40_000], [0, 2**32 - 1], [-5, 2**31 - 1], []])
 def test_packed_column_has_the_narrowest_type_for_its_values(values: list[int]) -> None:
     column = packed(np.array(values, dtype=np.int64))
     assert unpacked(column) == values

@@ -8,6 +8,7 @@ import pytest
 from diagnose.model.view import Basis
 from telemetry.stages import Stage
 from telemetry.topology import Topology
+from tests.each_case import each_case
 from tests.ui.few_spans import made_spans
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import texts
@@ -41,7 +42,7 @@ WITH_GATHER = made_spans(
 """Compute spans take 650 ns without the tensor-parallel collective."""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("basis", "compute_ns", "data_ns", "off_cpu_ns"),
     [(Basis.SELF_TIME, 500, 150, 0), (Basis.PROCESSOR_TIME, 500, 80, 70), (Basis.PROCESSOR_TIME, 600, 50, 0)],
 )

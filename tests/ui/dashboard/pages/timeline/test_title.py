@@ -7,6 +7,7 @@ import pytest
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
+from tests.each_case import each_case
 from tests.ui.made_fleet import tell_of_clocks
 from tests.ui.synthetic_run import SyntheticRun
 from tests.ui.words_of_pages import said, texts
@@ -56,6 +57,6 @@ def test_replicas_have_the_name_of_the_grid_page(reads: Reads) -> None:
     assert "replicas (dp)" in " ".join(said("grid-rank", reads, rank=5, view=View.GRID).split())
 
 
-@pytest.mark.parametrize("group", [None, Group.PP, Group.TP, Group.ALL])
+@each_case("group", [None, Group.PP, Group.TP, Group.ALL])
 def test_group_of_the_run_needs_no_note(reads: Reads, group: Group | None) -> None:
     assert "is not valid" not in title(replace(STATE, group=group), reads)

@@ -20,6 +20,7 @@ from telemetry.stores.queries import Spans
 from telemetry.topology import Topology
 from tests.diagnose.trace.counted import Window, num_collective_arrows, num_spans, num_transfers
 from tests.diagnose.trace.opened import Opened, opened_json, opened_protobuf
+from tests.each_case import each_case
 from tests.telemetry.made_profiles import Profile
 from tests.ui.made_profiles import store_profiles
 from tests.ui.served_dashboard import serving, serving_app
@@ -131,7 +132,7 @@ def test_page_and_route_name_the_command_when_the_trace_is_too_large(
     assert client.get(step).status_code == 200
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("address", "status", "words"),
     [
         ("trace?view=timeline&run=nope", 404, "No run is called nope"),
