@@ -100,6 +100,11 @@ class Servers:
                 return connection
         raise UnreachableError(f"{self._address}: no server answers: {'; '.join(faults)}", hint=hint(last)) from last
 
+    def prefer_next(self) -> None:
+        """Try the first server last from now on."""
+        with self._lock:
+            self._order.append(self._order.pop(0))
+
     def _due(self) -> list[Host]:
         """The servers to try now, in order. If all failed recently, waits for the server whose pause ends first."""
         with self._lock:

@@ -21,7 +21,7 @@ from chdb.session import Session
 
 from telemetry.errors import RankscopeError
 from telemetry.stores import migrations, retention
-from telemetry.stores.cluster import running_on_cluster
+from telemetry.stores.cluster import databases_of_shard, pending_inserts, running_on_cluster, shards_of_keeper
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.telemetry.test_stores_queries import EVERY_QUERY, fill
@@ -42,14 +42,23 @@ def main() -> None:
         config.write_text(_CONFIG)
         engine = Session(f":memory:?config-file={config}")
         empty = EmbeddedStore()
+        replicated = EmbeddedStore()
         told = {
             "statements": planned(empty),
             "not_sql": [sql for sql in planned(empty) if not is_sql(empty, sql)],
-            "replicated": replicated_tables(EmbeddedStore()),
+            "replicated": replicated_tables(replicated),
             "differ": different_answers(EmbeddedStore(), EmbeddedStore()),
+            "shards": names(replicated, shards_of_keeper()),
+            "databases": names(replicated, databases_of_shard("1")),
+            "pending": names(replicated, pending_inserts(["1"], database=replicated.database.name)),
             "running": str(engine.query(running_on_cluster("one", "'nobody'"), "TSV")),
         }
     print(json.dumps(told), flush=True)
+
+
+def names(store: EmbeddedStore, sql: str) -> list[str]:
+    """The first column of an answer, sorted."""
+    return sorted(store.query(sql).column(0).to_pylist())
 
 
 def planned(store: EmbeddedStore) -> list[str]:
