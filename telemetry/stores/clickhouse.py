@@ -67,9 +67,7 @@ class ClickHouseStore:
 
     def migrate(self, *, limits: retention.Limits = retention.NO_CHANGE) -> None:
         with self._translated("create the database"), self._without_database() as connection:
-            # With ON CLUSTER, this statement needs all servers.
-            if not self._database_exists(connection):
-                connection.execute(self._create_database())
+            connection.execute(self._create_database(exists=self._database_exists(connection)))
         migrations.migrate(self.database)
         retention.retain(self.database, limits)
 
@@ -83,7 +81,7 @@ class ClickHouseStore:
             name = self._address.database
             database = migrations.Database(execute=_refuse, query=query, name=name, cluster=self._address.cluster)
             expiry = retention.plan(database, limits)
-            created = [] if self._database_exists(connection) else [self._create_database()]
+            created = [] if self._database_exists(connection) else [self._create_database(exists=False)]
             return created + migrations.plan(database) + expiry
 
     @property
@@ -136,10 +134,11 @@ class ClickHouseStore:
         (number,) = connection.execute(found, columnar=True)
         return bool(number[0])
 
-    def _create_database(self) -> str:
-        address = self._address
-        on_all = f" ON CLUSTER {address.cluster}" if address.cluster else ""
-        return f"CREATE DATABASE IF NOT EXISTS {address.database}{on_all}"
+    def _create_database(self, *, exists: bool) -> str:
+        """``ON CLUSTER`` needs all servers. If the database exists, the statement only checks the user's rights."""
+        cluster = self._address.cluster
+        on_all = f" ON CLUSTER {cluster}" if cluster and not exists else ""
+        return f"CREATE DATABASE IF NOT EXISTS {self._address.database}{on_all}"
 
     def _execute(self, sql: str) -> None:
         with self._translated("migrate"), self._connection() as connection:
@@ -198,12 +197,23 @@ class ClickHouseStore:
             connection.settings.update(_MODERN)
 
     def _running_inserts(self) -> set[str]:
-        mark = _literal(f"{INSERT_MARK}{self._address.database}-")
-        if self._address.cluster is None:
-            sql = f"SELECT query_id AS id FROM system.processes WHERE startsWith(query_id, {mark})"
-        else:
-            sql = self._running_on_cluster(self._address.cluster, mark)
-        return self._ids(sql)
+        mark, cluster = _literal(f"{INSERT_MARK}{self._address.database}-"), self._address.cluster
+        if cluster is None:
+            return self._ids(f"SELECT query_id AS id FROM system.processes WHERE startsWith(query_id, {mark})")
+        if is_modern(parse_version(self._query("SELECT version() AS version")["version"][0].as_py())):
+            return self._ids(running_on_cluster(cluster, mark))
+        hosts = self._query(old_cluster.hosts(cluster))["host"].to_pylist()
+        return set[str]().union(*(self._running_on_host(host, mark) for host in hosts))
+
+    def _running_on_host(self, host: str, mark: str) -> set[str]:
+        """The inserts on a server of an old cluster. Empty if it does not answer."""
+        user, password = _literal(self._address.user), _literal(self._address.password)
+        try:
+            return self._ids(old_cluster.running_inserts(_literal(host), user=user, password=password, mark=mark))
+        except ServerException as error:
+            if error.code != old_cluster.UNAVAILABLE:
+                raise
+            return set()
 
     def _pending_inserts(self) -> set[str]:
         if self._address.cluster is None:
@@ -218,13 +228,6 @@ class ClickHouseStore:
 
     def _ids(self, sql: str) -> set[str]:
         return set(self._query(sql)["id"].to_pylist())
-
-    def _running_on_cluster(self, cluster: str, mark: str) -> str:
-        if is_modern(parse_version(self._query("SELECT version() AS version")["version"][0].as_py())):
-            return running_on_cluster(cluster, mark)
-        hosts = self._query(old_cluster.hosts(cluster))["host"].to_pylist()
-        user, password = _literal(self._address.user), _literal(self._address.password)
-        return old_cluster.running_inserts(hosts, user=user, password=password, mark=mark)
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:

@@ -48,7 +48,7 @@ class RunningInserts:
         pending: returns names of inserts that have ended, and whose rows are visible later. See ``cluster.py``.
     """
 
-    def __init__(self, mark: str, running: Callable[[], set[str]], pending: Callable[[], set[str]] = frozenset) -> None:
+    def __init__(self, mark: str, running: Callable[[], set[str]], pending: Callable[[], set[str]] = set) -> None:
         self._mark = mark
         self._running = running
         self._pending = pending

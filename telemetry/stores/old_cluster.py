@@ -6,7 +6,7 @@ AS spans_local                                AS database.spans_local: ON CLUSTE
 ALTER TABLE spans ON CLUSTER ADD COLUMN       DROP and CREATE of this Distributed table, which has no rows:
                                               "Table spans isn't replicated, but shard #1 is replicated"
 insert_quorum = 'auto'                        the majority of the replicas of the largest shard
-clusterAllReplicas(cluster, ...)              remote('host:port,host:port', ...)
+clusterAllReplicas(cluster, ...)              remote('host:port', ...) for each server
 """
 
 import re
@@ -17,6 +17,8 @@ from telemetry.stores.cluster import CLUSTER_SETTINGS, Version
 VERSION: Version = (18, 16)
 """The only old version for which there is this form."""
 
+UNAVAILABLE = 279
+"""Error code: no connection to another server."""
 _UNKNOWN_SETTINGS = frozenset({"insert_quorum_parallel"})
 """The server behaves as with 0."""
 _DISTRIBUTED = re.compile(r"CREATE TABLE IF NOT EXISTS (?P<name>\w+) (?P<on>ON CLUSTER \w+) AS ")
@@ -54,11 +56,14 @@ def hosts(cluster: str) -> str:
     """
 
 
-def running_inserts(hosts: Iterable[str], *, user: str, password: str, mark: str) -> str:
-    """SQL that lists the query ids of inserts on those of ``hosts`` that answer within seconds. The others are literals
-    of SQL."""
+def running_inserts(host: str, *, user: str, password: str, mark: str) -> str:
+    """SQL that lists the query ids of inserts on a server. The parameters are literals of SQL.
+
+    If the server does not answer within seconds, the error is :data:`UNAVAILABLE`. It is the same for ``remote`` with
+    all servers of a cluster, even with ``skip_unavailable_shards``, if the first of them does not answer.
+    """
     return f"""
-    SELECT DISTINCT initial_query_id AS id FROM remote('{",".join(hosts)}', system, processes, {user}, {password})
+    SELECT DISTINCT initial_query_id AS id FROM remote({host}, system, processes, {user}, {password})
     WHERE startsWith(initial_query_id, {mark})
-    SETTINGS skip_unavailable_shards = 1, receive_timeout = 2, connections_with_failover_max_tries = 1
+    SETTINGS receive_timeout = 2, connections_with_failover_max_tries = 1
     """

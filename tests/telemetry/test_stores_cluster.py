@@ -103,10 +103,8 @@ def test_cluster_that_the_server_does_not_know_is_refused(clickhouse_server: Cli
         open_store(f"{clickhouse_server.url('old')}?cluster=one")
 
 
-def test_query_for_pending_inserts_is_valid_and_finds_none(cluster_report: dict[str, Any]) -> None:
-    assert cluster_report["shards"] == ["1", "all"]
-    assert cluster_report["databases"] != []
-    assert cluster_report["pending"] == []
+def test_queries_for_pending_inserts_are_valid_sql(cluster_report: dict[str, Any]) -> None:
+    assert cluster_report["keeper_not_sql"] == []
 
 
 @each_case("query", EVERY_QUERY)
