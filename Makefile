@@ -11,7 +11,7 @@ FRAMEWORKS := accelerate datasets lightning pytorch-lightning transformers trl
 FRAMEWORKS += deepspeed megatron-core 'ray[train]' torchft-nightly
 FRAMEWORKS_PYTHON = $(CURDIR)/build/adapters/bin/python
 
-.PHONY: demo test long extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean adapters frameworks attach-trials
+.PHONY: demo test long cluster extras lint bench trials meshes score fleet chaos fuzz gpu install parts docs clean adapters frameworks attach-trials
 
 install: $(STAMP)  ## create a virtual environment with all packages
 
@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' >&2
 	@touch $@
 
-parts:  ## install Debian packages for tests: a ClickHouse server, Chromium, Alertmanager, Prometheus, iproute2, docker-compose
+parts:  ## install Debian packages for tests: a ClickHouse server, Chromium, Alertmanager, Prometheus, iproute2, docker-compose, ZooKeeper
 	@./scripts/install-parts
 
 demo: install  ## train eight ranks in 3D, one of them slow, and name the slow rank
@@ -36,7 +36,7 @@ test long: export OMP_NUM_THREADS := 1
 
 # pytest-xdist can wait forever for the tests of a dead worker. So the run ends when a worker dies, and after this time.
 TEST_LIMIT := 50m
-PYTEST_IN = timeout --foreground --signal INT --kill-after 60 $(TEST_LIMIT) $(BIN)/pytest --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder -m 'not long'
+PYTEST_IN = timeout --foreground --signal INT --kill-after 60 $(TEST_LIMIT) $(BIN)/pytest --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder -m 'not long and not cluster'
 
 # A rank that waits for a core looks like a slow rank. So tests that fail beside others run once more, alone: status 1
 # means that all tests ran and some failed.
@@ -48,6 +48,9 @@ test: install parts lint  ## run all checks and tests except those that take min
 
 long: install parts  ## run the tests that `make test` omits
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)
+
+cluster: install parts  ## run the tests that need a cluster of ClickHouse servers; they start one on this machine
+	@$(BIN)/pytest -m cluster $(PYTEST_ARGS)
 
 frameworks: install  ## install the frameworks of adapters into their own virtual environment; takes minutes, and 4 GB in build
 	@$(PYTHON) -m venv build/adapters

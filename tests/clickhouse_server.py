@@ -58,7 +58,7 @@ class ClickHouseServer:
     def __init__(self, program: str, folder: Path, pair: Pair | None = None) -> None:
         self._program = program
         self._folder = folder
-        self.port, self.tls_port, http, peer = _free_ports(4)
+        self.port, self.tls_port, http, peer = free_ports(4)
         tls = _TLS.format(port=self.tls_port, certificate=pair.certificate, key=pair.key) if pair else ""
         config = _CONFIG.format(folder=folder, tcp=self.port, http=http, peer=peer, tls=tls)
         (folder / "config.xml").write_text(config)
@@ -74,11 +74,19 @@ class ClickHouseServer:
         return f"clickhouse://{user}:{PASSWORD_IN_URL}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
+        self.launch()
+        self.wait_for_answer()
+
+    def launch(self) -> None:
+        """Start the server. Do not wait for its first answer."""
         with (self._folder / "output.log").open("ab") as output:
-            self._process = subprocess.Popen(
-                [self._program, f"--config-file={self._folder / 'config.xml'}"], stdout=output, stderr=output
-            )
+            self._process = subprocess.Popen(self.command(), stdout=output, stderr=output)
+
+    def wait_for_answer(self) -> None:
         until(self._answers, seconds=60, what="the ClickHouse server")
+
+    def command(self) -> list[str]:
+        return [self._program, f"--config-file={self._folder / 'config.xml'}"]
 
     def kill(self) -> None:
         """SIGKILL. Safe to repeat."""
@@ -87,9 +95,14 @@ class ClickHouseServer:
             self._process.wait()
             self._process = None
 
+    def log(self) -> str:
+        """The end of what the server wrote."""
+        logs = (self._folder / name for name in ("output.log", "server.log"))
+        return "\n".join(log.read_text()[-4000:] for log in logs if log.exists())
+
     def _answers(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "output.log").read_text()[-2000:]
+        assert self._process.poll() is None, self.log()
         if not _is_open(self.port):  # the driver would print what it met there
             return False
         client = Client("127.0.0.1", port=self.port, user=USER, password=PASSWORD, connect_timeout=1)
@@ -126,7 +139,7 @@ def _is_open(port: int) -> bool:
     return True
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
     for one in sockets:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,12 @@ def require(program: str) -> str:
     if found is None:
         _missing(f"{program} is not installed; `make parts` as root on Debian installs it")
     return str(found)
+
+
+def require_file(path: Path, package: str) -> None:
+    """Skips the test where a file of a Debian package is missing, fails it where ``CI`` is set."""
+    if not path.exists():
+        _missing(f"{package} is not installed; `make parts` as root on Debian installs it")
 
 
 def require_root(reason: str) -> None:

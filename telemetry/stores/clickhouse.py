@@ -1,21 +1,26 @@
 """A ClickHouse server over its native protocol: NumPy columns in, Arrow out."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
-from clickhouse_driver.errors import NetworkError, SocketTimeoutError
+from clickhouse_driver.errors import ErrorCodes, NetworkError, ServerException, SocketTimeoutError
 
 from telemetry.errors import UnreachableError, UsageError
-from telemetry.stores import migrations, retention
+from telemetry.stores import migrations, old_cluster, retention
 from telemetry.stores.address import ServerAddress
 from telemetry.stores.cluster import (
+    ALL_SHARDS,
     CLUSTER_SETTINGS,
-    FIRST_VERSION,
     Version,
+    check_version,
+    databases_of_shard,
     is_modern,
     parse_version,
+    pending_inserts,
     running_on_cluster,
+    shards_of_keeper,
 )
 from telemetry.stores.driver import Connection, UnconfirmedError, native
 from telemetry.stores.inserts import INSERT_MARK, RunningInserts, render
@@ -30,6 +35,8 @@ _SILENCE = {"receive_timeout": 15}
 """Seconds without data after which the server ends an insert. :meth:`ClickHouseStore.settle` waits for such inserts."""
 _MODERN = {"async_insert": 0, "low_cardinality_allow_in_native_format": 0}
 """Settings that old servers reject."""
+BEHIND_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Pauses after errors of replicas that are behind. They usually fetch the missing rows within milliseconds."""
 _SILENT = (SocketTimeoutError, TimeoutError)
 _GONE = (NetworkError, OSError, EOFError, *_SILENT)
 """Errors of the driver when a connection breaks. They do not show whether an insert was stored."""
@@ -54,11 +61,13 @@ class ClickHouseStore:
         self._pool: Pool[Connection] = Pool(
             connect=lambda: self._servers.connect(self._prepare), disconnect=Connection.disconnect, size=NUM_CONNECTIONS
         )
-        self._inserts = RunningInserts(f"{INSERT_MARK}{address.database}-", self._running_inserts)
+        self._inserts = RunningInserts(
+            f"{INSERT_MARK}{address.database}-", self._running_inserts, self._pending_inserts
+        )
 
     def migrate(self, *, limits: retention.Limits = retention.NO_CHANGE) -> None:
         with self._translated("create the database"), self._without_database() as connection:
-            connection.execute(self._create_database())
+            connection.execute(self._create_database(exists=self._database_exists(connection)))
         migrations.migrate(self.database)
         retention.retain(self.database, limits)
 
@@ -70,10 +79,10 @@ class ClickHouseStore:
                 return connection.query_arrow(sql, field_metadata=False)
 
             name = self._address.database
-            exists = query(f"SELECT name FROM system.databases WHERE name = '{name}'").num_rows
             database = migrations.Database(execute=_refuse, query=query, name=name, cluster=self._address.cluster)
             expiry = retention.plan(database, limits)
-            return [self._create_database()] * (not exists) + migrations.plan(database) + expiry
+            created = [] if self._database_exists(connection) else [self._create_database(exists=False)]
+            return created + migrations.plan(database) + expiry
 
     @property
     def database(self) -> migrations.Database:
@@ -120,16 +129,35 @@ class ClickHouseStore:
         finally:
             connection.disconnect()
 
-    def _create_database(self) -> str:
-        address = self._address
-        on_all = f" ON CLUSTER {address.cluster}" if address.cluster else ""
-        return f"CREATE DATABASE IF NOT EXISTS {address.database}{on_all}"
+    def _database_exists(self, connection: Connection) -> bool:
+        found = f"SELECT count() FROM system.databases WHERE name = '{self._address.database}'"
+        (number,) = connection.execute(found, columnar=True)
+        return bool(number[0])
+
+    def _create_database(self, *, exists: bool) -> str:
+        """``ON CLUSTER`` needs all servers. If the database exists, the statement only checks the user's rights."""
+        cluster = self._address.cluster
+        on_all = f" ON CLUSTER {cluster}" if cluster and not exists else ""
+        return f"CREATE DATABASE IF NOT EXISTS {self._address.database}{on_all}"
 
     def _execute(self, sql: str) -> None:
         with self._translated("migrate"), self._connection() as connection:
             connection.execute(sql)
 
     def _query(self, sql: str) -> pa.Table:
+        """The answer. A server of a cluster whose replica is behind gives an error. Then the next server is queried."""
+        for pause_s in BEHIND_PAUSES_S:
+            try:
+                return self._query_available(sql)
+            except ServerException as error:
+                if error.code != ErrorCodes.REPLICA_IS_NOT_IN_QUORUM:
+                    raise
+            self._servers.prefer_next()
+            self._pool.drop_idle()
+            time.sleep(pause_s)
+        return self._query_available(sql)
+
+    def _query_available(self, sql: str) -> pa.Table:
         """The answer. If the connection is lost, the next available server is queried."""
         try:
             answer = self._query_once(sql)
@@ -156,27 +184,49 @@ class ClickHouseStore:
     def _prepare(self, connection: Connection) -> None:
         """Run the first queries of a connection: which settings does the server support, and may this user set them?"""
         version = _server_version(connection)
-        if self._address.cluster and version < FIRST_VERSION:
+        try:
+            in_cluster = _cluster_settings(connection, version, self._address.cluster)
+        except UsageError as error:
             connection.disconnect()
-            raise UsageError(
-                f"{self._address}: the servers of the cluster have version {version[0]}.{version[1]}",
-                hint=f"cluster= needs version {FIRST_VERSION[0]} or newer",
-            )
+            raise UsageError(f"{self._address}: {error.message}", hint=error.hint) from None
         if self._for_reading:
             self._may_set = _may_set(connection)
             return
-        connection.settings.update(_ONE_BLOCK | _SILENCE)
+        connection.settings.update(_ONE_BLOCK | _SILENCE | in_cluster)
         if is_modern(version):
             connection.settings.update(_MODERN)
-        if self._address.cluster:
-            connection.settings.update(CLUSTER_SETTINGS)
 
     def _running_inserts(self) -> set[str]:
-        mark = render("%(mark)s", {"mark": f"{INSERT_MARK}{self._address.database}-"})
+        mark, cluster = _literal(f"{INSERT_MARK}{self._address.database}-"), self._address.cluster
+        if cluster is None:
+            return self._ids(f"SELECT query_id AS id FROM system.processes WHERE startsWith(query_id, {mark})")
+        if is_modern(parse_version(self._query("SELECT version() AS version")["version"][0].as_py())):
+            return self._ids(running_on_cluster(cluster, mark))
+        hosts = self._query(old_cluster.hosts(cluster))["host"].to_pylist()
+        return set[str]().union(*(self._running_on_host(host, mark) for host in hosts))
+
+    def _running_on_host(self, host: str, mark: str) -> set[str]:
+        """The inserts on a server of an old cluster. Empty if it does not answer."""
+        user, password = _literal(self._address.user), _literal(self._address.password)
+        try:
+            return self._ids(old_cluster.running_inserts(_literal(host), user=user, password=password, mark=mark))
+        except ServerException as error:
+            if error.code != old_cluster.UNAVAILABLE:
+                raise
+            return set()
+
+    def _pending_inserts(self) -> set[str]:
         if self._address.cluster is None:
-            sql = f"SELECT query_id AS id FROM system.processes WHERE startsWith(query_id, {mark})"
-        else:
-            sql = running_on_cluster(self._address.cluster, mark)
+            return set()
+        database = self._address.database
+        shards = [
+            shard
+            for shard in self._query(shards_of_keeper())["name"].to_pylist()
+            if database in self._query(databases_of_shard(shard))["name"].to_pylist() and shard != ALL_SHARDS
+        ]
+        return self._ids(pending_inserts(shards, database=database)) if shards else set()
+
+    def _ids(self, sql: str) -> set[str]:
         return set(self._query(sql)["id"].to_pylist())
 
     @contextmanager
@@ -192,6 +242,10 @@ class ClickHouseStore:
             ) from error
 
 
+def _literal(text: str) -> str:
+    return render("%(text)s", {"text": text})
+
+
 def _refuse(sql: str) -> None:
     raise AssertionError(f"a plan runs nothing: {sql}")
 
@@ -199,6 +253,33 @@ def _refuse(sql: str) -> None:
 def _server_version(connection: Connection) -> Version:
     (version,) = connection.execute("SELECT version()", columnar=True)
     return parse_version(str(version[0]))
+
+
+def _cluster_settings(connection: Connection, version: Version, cluster: str | None) -> dict[str, object]:
+    """Settings of a connection to ``cluster``.
+
+    Raises:
+        UsageError: the server does not support clusters, or does not know this one.
+    """
+    if cluster is None:
+        return {}
+    if version == old_cluster.VERSION:
+        return old_cluster.settings(_num_replicas(connection, cluster))
+    check_version(version)
+    return dict(CLUSTER_SETTINGS)
+
+
+def _num_replicas(connection: Connection, cluster: str) -> int:
+    """Number of replicas of the largest shard.
+
+    Raises:
+        UsageError: the server does not know this cluster.
+    """
+    sql = f"SELECT max(replica_num) FROM system.clusters WHERE cluster = '{cluster}'"
+    (number,) = connection.execute(sql, columnar=True)
+    if not number[0]:
+        raise UsageError(f"the server has no cluster {cluster}", hint="SELECT DISTINCT cluster FROM system.clusters")
+    return int(number[0])
 
 
 def _may_set(connection: Connection) -> bool:

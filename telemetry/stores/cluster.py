@@ -18,6 +18,7 @@ largest ``seq`` of a rank shows what is stored. Servers need the macros ``{shard
 """
 
 import re
+from collections.abc import Iterable
 
 from telemetry.errors import UsageError
 
@@ -59,9 +60,11 @@ CLUSTER_SETTINGS = {
     "insert_distributed_sync": 1,
     "insert_quorum": "auto",
     "insert_quorum_parallel": 0,
+    "insert_quorum_timeout": 10_000,
     "select_sequential_consistency": 1,
 }
-"""An insert returns after most replicas of its shards have stored it. Later queries see it."""
+"""An insert returns after most replicas of its shards have stored it. Later queries see it. After the timeout (ms) it
+fails, and its rows are pending: queries see them as soon as more replicas have fetched them."""
 
 _CREATE_TABLE = re.compile(
     r"CREATE TABLE IF NOT EXISTS (?P<name>\w+)\s*\((?P<columns>.*)\)\s*ENGINE = (?P<engine>\w+)", re.S
@@ -78,8 +81,26 @@ _SHARD_KEYS = (
     ("run_id", "annotation_id"),
     ("TraceId",),
 )
+_WITH_QUORUM = ("spans", "marks", "samples", "ranks", "claims")
+"""Tables of which the collector must know exactly what is stored."""
+_IN_KEEPER = "/clickhouse/tables"
 _EVERYWHERE = frozenset({"migrations"})
 """Tables without shards: each server of the cluster has all rows."""
+ALL_SHARDS = "all"
+"""In Keeper, the shard of these tables."""
+
+
+def check_version(version: Version) -> None:
+    """Check that servers of ``version`` support clusters as they are used here.
+
+    Raises:
+        UsageError: they do not.
+    """
+    if version < FIRST_VERSION:
+        raise UsageError(
+            f"the servers of the cluster have version {version[0]}.{version[1]}",
+            hint=f"cluster= needs version {FIRST_VERSION[0]} or newer",
+        )
 
 
 def clustered(statement: str, *, cluster: str, database: str) -> list[str]:
@@ -111,11 +132,32 @@ def running_on_cluster(cluster: str, mark: str) -> str:
     """
 
 
+def shards_of_keeper() -> str:
+    """SQL that lists the shards in Keeper, also those of other databases."""
+    return f"SELECT name FROM system.zookeeper WHERE path = '{_IN_KEEPER}'"
+
+
+def databases_of_shard(shard: str) -> str:
+    """SQL that lists the databases of a shard in Keeper."""
+    return f"SELECT name FROM system.zookeeper WHERE path = '{_IN_KEEPER}/{shard}'"
+
+
+def pending_inserts(shards: Iterable[str], *, database: str) -> str:
+    """SQL that lists the inserts of numbered rows that are stored, but not yet on most replicas of their shard. Then
+    queries do not see them. At most one in each table and shard."""
+    tables = [f"{_IN_KEEPER}/{shard}/{database}/{table}{LOCAL}" for shard in shards for table in _WITH_QUORUM]
+    return " UNION ALL ".join(
+        f"SELECT concat('{table} ', value) AS id FROM system.zookeeper"
+        f" WHERE path = '{table}/quorum' AND name = 'status'"
+        for table in tables
+    )
+
+
 def _tables(made: re.Match[str], statement: str, cluster: str, database: str, comment: str) -> list[str]:
     name, on = made["name"], f"ON CLUSTER {cluster}"
     whole = name in _EVERYWHERE
     local = name if whole else name + LOCAL
-    replicated = _replicated(statement[made.start("engine") :], shard="all" if whole else "{shard}", table=local)
+    replicated = _replicated(statement[made.start("engine") :], shard=ALL_SHARDS if whole else "{shard}", table=local)
     head = f"CREATE TABLE IF NOT EXISTS {local} {on}{statement[made.end('name') : made.start('engine')]}"
     if whole:
         return [f"{comment}{head}{replicated}"]
@@ -131,7 +173,7 @@ def _replicated(engine: str, *, shard: str, table: str) -> str:
     name, _, rest = re.fullmatch(r"(\w+)(\(([^)]*)\))?.*", engine, re.S).group(1, 2, 3)  # type: ignore[union-attr]
     after = engine[len(name) + (len(rest) + 2 if rest is not None else 0) :]
     given = f", {rest}" if rest else ""
-    return f"Replicated{name}('/clickhouse/tables/{shard}/{{database}}/{table}', '{{shard}}-{{replica}}'{given}){after}"
+    return f"Replicated{name}('{_IN_KEEPER}/{shard}/{{database}}/{table}', '{{shard}}-{{replica}}'{given}){after}"
 
 
 def _shard_key(columns: str) -> str:

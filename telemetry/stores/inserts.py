@@ -45,11 +45,13 @@ class RunningInserts:
         mark: prefix of the query ids of these inserts.
         running: returns the query ids that run on the server now. The server lists an insert before it accepts rows, so
             no insert is missed.
+        pending: returns names of inserts that have ended, and whose rows are visible later. See ``cluster.py``.
     """
 
-    def __init__(self, mark: str, running: Callable[[], set[str]]) -> None:
+    def __init__(self, mark: str, running: Callable[[], set[str]], pending: Callable[[], set[str]] = set) -> None:
         self._mark = mark
         self._running = running
+        self._pending = pending
         self._awaited: set[str] = set()
         self._settling = threading.Lock()
         self._numbers = itertools.count(1)
@@ -83,22 +85,24 @@ class RunningInserts:
         with self._settling:
             broken = self._broken
             if self._settled != broken:
-                self._wait_for(self._running() - self._awaited)
+                self._wait_for(self._running() - self._awaited, self._running)
                 self._settled = broken
 
     def wait_for_all(self) -> None:
-        """Wait until all inserts that run now have ended, strays or not.
+        """Wait until all inserts that run now have ended, strays or not, and their rows are visible.
 
         Raises:
             TimeoutError: an insert does not end.
         """
-        self._wait_for(self._running())
+        # In this order, because inserts that have ended may become pending.
+        self._wait_for(self._running(), self._running)
+        self._wait_for(self._pending(), self._pending)
 
-    def _wait_for(self, inserts: set[str]) -> None:
+    def _wait_for(self, inserts: set[str], current: Callable[[], set[str]]) -> None:
         deadline = time.monotonic() + SETTLE_S
         while inserts:
-            inserts = inserts & self._running()
+            inserts = inserts & current()
             if inserts and time.monotonic() > deadline:
-                raise TimeoutError(f"an insert still runs after {SETTLE_S:.0f} s")
+                raise TimeoutError(f"an insert still runs after {SETTLE_S:.0f} s: {min(inserts)}")
             if inserts:
                 time.sleep(SETTLE_POLL_S)

@@ -12,7 +12,7 @@ A released script is never changed: a new script changes its tables.
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from telemetry.errors import UnreachableError, UsageError
 from telemetry.stages import Stage, Stream
-from telemetry.stores.cluster import Version, clustered, parse_version, statements
+from telemetry.stores import old_cluster
+from telemetry.stores.cluster import Version, clustered, is_modern, parse_version, statements
 
 SCHEMA = Path(__file__).with_name("schema")
 VIEWS = SCHEMA / "views.sql"
@@ -72,7 +73,7 @@ def plan(database: Database) -> list[str]:
     check_not_newer(applied)
     scripts = _created(version) if _is_new(database) else _steps(applied, version)
     steps = [*scripts, *_views(database, version, is_new=not applied)]
-    written = [text for step in steps for text in _rendered(step, database)]
+    written = _rendered(steps, database, version)
     return [statement for statement in written if not _has_column_of(statement, database)]
 
 
@@ -160,10 +161,19 @@ def _lacks_views(database: Database, wanted: list[str], name: str) -> bool:
     return not applied.num_rows or not {*views} <= {*tables}
 
 
-def _rendered(statement: str, database: Database) -> list[str]:
-    if database.cluster is None:
-        return [statement]
-    return clustered(statement, cluster=database.cluster, database=database.name)
+def _rendered(steps: Iterable[str], database: Database, version: Version) -> list[str]:
+    cluster, name = database.cluster, database.name
+    if cluster is None:
+        return [*steps]
+
+    def on_cluster(statements: Iterable[str]) -> list[str]:
+        return [text for statement in statements for text in clustered(statement, cluster=cluster, database=name)]
+
+    if is_modern(version):
+        return on_cluster(steps)
+    distributed = old_cluster.distributed_tables(on_cluster(_steps(set(), version)))
+    texts = on_cluster(steps)
+    return [one for text in texts for one in old_cluster.reduced(text, database=name, distributed=distributed)]
 
 
 def _apply(statement: str, database: Database) -> None:

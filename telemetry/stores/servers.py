@@ -33,6 +33,16 @@ REFUSED = frozenset(
     }
 )
 """Permanent errors: a retry, or another server, gives the same error."""
+KEEPER_FAILED = frozenset({ErrorCodes.NO_ZOOKEEPER, ErrorCodes.TABLE_IS_READ_ONLY, ErrorCodes.KEEPER_EXCEPTION})
+TOO_FEW_REPLICAS = frozenset(
+    {
+        ErrorCodes.TOO_LESS_LIVE_REPLICAS,
+        ErrorCodes.UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE,
+        ErrorCodes.UNKNOWN_STATUS_OF_INSERT,
+        ErrorCodes.REPLICA_IS_NOT_IN_QUORUM,
+    }
+)
+"""Errors of a cluster. They may end without a change of the client."""
 FAULTS = (Error, OSError, EOFError)
 """Errors of the driver."""
 
@@ -100,6 +110,11 @@ class Servers:
                 return connection
         raise UnreachableError(f"{self._address}: no server answers: {'; '.join(faults)}", hint=hint(last)) from last
 
+    def prefer_next(self) -> None:
+        """Try the first server last from now on."""
+        with self._lock:
+            self._order.append(self._order.pop(0))
+
     def _due(self) -> list[Host]:
         """The servers to try now, in order. If all failed recently, waits for the server whose pause ends first."""
         with self._lock:
@@ -143,6 +158,10 @@ def hint(error: Exception) -> str:
         return "check that the server runs and this is its native TCP port (9000, with TLS 9440)"
     if error.code == ErrorCodes.UNKNOWN_DATABASE:
         return "create the database with `rankscope migrate` or `rankscope collect`"
+    if error.code in KEEPER_FAILED:
+        return "check that ZooKeeper or ClickHouse Keeper of the cluster runs; nothing is lost"
+    if error.code in TOO_FEW_REPLICAS:
+        return "check that most replicas of each shard run; nothing is lost"
     if error.code in REFUSED:
         return "check user and password in clickhouse://user:password@host:9000/database, or RANKSCOPE_STORE_PASSWORD"
     return "see the server's log"

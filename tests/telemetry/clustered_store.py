@@ -21,7 +21,7 @@ from chdb.session import Session
 
 from telemetry.errors import RankscopeError
 from telemetry.stores import migrations, retention
-from telemetry.stores.cluster import running_on_cluster
+from telemetry.stores.cluster import databases_of_shard, pending_inserts, running_on_cluster, shards_of_keeper
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.telemetry.test_stores_queries import EVERY_QUERY, fill
@@ -34,6 +34,8 @@ _CONFIG = """<clickhouse>
   <tcp_port>9000</tcp_port>
 </clickhouse>"""
 _REPLICATED = re.compile(r"Replicated(\w*MergeTree)\('[^']*', '[^']*'(?:, )?([^)]*)\)")
+KEEPER_QUERIES = (shards_of_keeper(), databases_of_shard("1"), pending_inserts(["1", "2"], database="d"))
+"""The engine has no ``system.zookeeper``, so they are only parsed."""
 
 
 def main() -> None:
@@ -47,6 +49,7 @@ def main() -> None:
             "not_sql": [sql for sql in planned(empty) if not is_sql(empty, sql)],
             "replicated": replicated_tables(EmbeddedStore()),
             "differ": different_answers(EmbeddedStore(), EmbeddedStore()),
+            "keeper_not_sql": [sql for sql in KEEPER_QUERIES if not is_sql(empty, sql)],
             "running": str(engine.query(running_on_cluster("one", "'nobody'"), "TSV")),
         }
     print(json.dumps(told), flush=True)

@@ -81,7 +81,7 @@ def test_means_read_whole_windows_from_one_roll_up_and_the_rest_from_the_other(r
 
 def test_the_newest_steps_are_read_from_the_end_of_the_table(rolled_up: EmbeddedStore) -> None:
     query = Steps(**RUN, newest=10)
-    inner = query.sql().split("step IN (")[1].split(")\n")[0]
+    inner = query.sql().split("step GLOBAL IN (")[1].split(")\n")[0]
     rows = rolled_up.query(f"EXPLAIN actions = 1 {inner}", query.parameters())
     assert "InReverseOrder" in "".join(rows["explain"].to_pylist())
 

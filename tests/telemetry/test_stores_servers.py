@@ -121,6 +121,12 @@ def test_next_server_is_tried_when_one_fails_and_is_tried_first_from_then_on() -
     assert world.connect() == ["b", "a"]
 
 
+def test_server_whose_replica_is_behind_is_tried_last() -> None:
+    world = World("a", "b")
+    world.servers.prefer_next()
+    assert world.connect() == ["b"]
+
+
 @pytest.mark.usefixtures("no_jitter")
 def test_pause_before_each_try_grows_up_to_a_limit_while_no_server_answers() -> None:
     world = World("a")

@@ -63,7 +63,7 @@ class SampleColumns(Fields):
         wanted = f"{_IN_TIME} AND step >= %(first_step)s AND step <= %(last_step)s"
         wanted += among("metric", "metrics", self.metrics)
         highest = f"SELECT attempt, metric, max(rank) FROM samples WHERE {wanted} GROUP BY attempt, metric"
-        return f"samples WHERE {wanted} AND (attempt, metric, rank) IN ({highest})"
+        return f"samples WHERE {wanted} AND (attempt, metric, rank) GLOBAL IN ({highest})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

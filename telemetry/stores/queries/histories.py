@@ -101,7 +101,7 @@ class RunFirstSteps(Fields):
         return f"""
         SELECT run_id, attempt, sum(duration_ns) / count() AS mean_ns
         FROM spans
-        WHERE {of_steps} AND (run_id, attempt, step) IN (
+        WHERE {of_steps} AND (run_id, attempt, step) GLOBAL IN (
             SELECT run_id, attempt, min(first)
             FROM (
                 SELECT run_id, attempt, {WINDOW} AS number, min(step) AS first

@@ -70,6 +70,6 @@ class OpenProfileRequests(Fields):
         return """
         SELECT DISTINCT run_id, attempt, rank, profile_id, steps, seconds, at_ns FROM profile_requests
         WHERE at_ns >= %(since_ns)s
-            AND (profile_id, rank) NOT IN (SELECT profile_id, rank FROM profile_states)
+            AND (profile_id, rank) GLOBAL NOT IN (SELECT profile_id, rank FROM profile_states)
         ORDER BY at_ns, profile_id, rank
         """

@@ -192,7 +192,7 @@ class Steps(Fields):
         FROM (
             SELECT step, min(start_ns) AS first_ns, sum(duration_ns) AS total_ns,
                 toUInt32(uniqExact(rank)) AS num_ranks, count() AS num_spans
-            FROM spans WHERE {steps} AND NOT {INTERRUPTED}{f" AND step IN ({newest})" if self.newest else ""}
+            FROM spans WHERE {steps} AND NOT {INTERRUPTED}{f" AND step GLOBAL IN ({newest})" if self.newest else ""}
             GROUP BY step
         )
         ORDER BY step

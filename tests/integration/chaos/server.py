@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,10 +26,7 @@ class DisturbedServer(ClickHouseServer):
     def launch(self) -> None:
         """Start the server unless it runs. Do not wait for its first answer."""
         if not self.running:
-            with (self._folder / "output.log").open("ab") as output:
-                self._process = subprocess.Popen(
-                    [self._program, f"--config-file={self._folder / 'config.xml'}"], stdout=output, stderr=output
-                )
+            super().launch()
 
     def tell(self, number: signal.Signals) -> None:
         """Send a signal if the server runs."""
