@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' >&2
 	@touch $@
 
-parts:  ## install Debian packages for tests: a ClickHouse server, Chromium, Alertmanager, Prometheus, iproute2, docker-compose, ZooKeeper
+parts:  ## install Debian packages for tests: a ClickHouse server, Chromium, Alertmanager, Prometheus, iproute2, docker-compose
 	@./scripts/install-parts
 
 demo: install  ## train eight ranks in 3D, one of them slow, and name the slow rank
@@ -49,7 +49,8 @@ test: install parts lint  ## run all checks and tests except those that take min
 long: install parts  ## run the tests that `make test` omits
 	@$(BIN)/pytest -m long $(PYTEST_ARGS)
 
-cluster: install parts  ## run the tests that need a cluster of ClickHouse servers; they start one on this machine
+cluster: install  ## run the tests that need a cluster of ClickHouse servers; they start one on this machine
+	@./scripts/install-parts cluster
 	@$(BIN)/pytest -m cluster $(PYTEST_ARGS)
 
 frameworks: install  ## install the frameworks of adapters into their own virtual environment; takes minutes, and 4 GB in build
