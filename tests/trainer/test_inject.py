@@ -70,7 +70,7 @@ def test_fault_spec_is_parsed(spec: str, fault: Fault | None) -> None:
         ("slow:rank=5,factor=inf", "factor is inf"),
         ("slow:rank=5,factor=1.4,first_step=-1", "no step -1"),
         ("slow:rank=5,factor=1.4,first_step=10", "no step 10"),
-        ("slow:rank=5,factor=1.4,first_step=4,last_step=3", "last_step 3 is before first_step 4"),
+        ("slow:rank=5,factor=1.4,first_step=4,last_step=3", "last_step 3 is smaller than first_step 4"),
         ("hang:rank=1,step=-5", "no step -5"),
         ("hang:rank=1,step=10", "no step 10"),
         ("die:rank=1,step=-1", "no step -1"),
