@@ -17,10 +17,10 @@ def require(program: str) -> str:
     return str(found)
 
 
-def require_file(path: Path, package: str) -> None:
-    """Skips the test where a file of a Debian package is missing, fails it where ``CI`` is set."""
+def require_zookeeper(path: Path) -> None:
+    """Skips the test where ZooKeeper's file ``path`` is missing, fails it where ``CI`` is set."""
     if not path.exists():
-        _missing(f"{package} is not installed; `make parts` as root on Debian installs it")
+        _missing("zookeeper is not installed; `make cluster` as root on Debian installs it")
 
 
 def require_root(reason: str) -> None:

@@ -24,7 +24,7 @@ from clickhouse_driver import Client
 
 from tests.clickhouse_server import PASSWORD, PASSWORD_IN_URL, USER, ClickHouseServer, free_ports
 from tests.deadline import until
-from tests.parts import require, require_file
+from tests.parts import require, require_zookeeper
 
 CLUSTER = "tested"
 _ZOOKEEPER = Path("/usr/share/java/zookeeper.jar")
@@ -72,7 +72,7 @@ class ZooKeeper:
     """A server that can be killed and started again on the same data and port."""
 
     def __init__(self, folder: Path) -> None:
-        require_file(_ZOOKEEPER, "zookeeper")
+        require_zookeeper(_ZOOKEEPER)
         self._java = require("java")
         self._folder = folder
         folder.mkdir()

@@ -3,8 +3,10 @@
     python -m tests.gpu --out DIR [--only CHECK ...]     DIR/gpu.json: each check, what it found, GPUs, driver, torch
 
 Needs torch with CUDA, NumPy and this repository; no store and no network. Some checks need other packages. A check that
-lacks one is not run. Exit status: 0 no check failed, 1 a check failed, 2 there is no GPU, torch or NumPy (``make`` ends
-with 2 in both cases; only the first leaves a report). Each check is a process of its own with a time limit.
+lacks one is not run. Each check runs in a separate process, which has a time limit.
+
+Exit status: 0 if no check failed, 1 if a check failed, 2 if there is no GPU, torch or NumPy. With status 2 there is no
+report. ``make`` returns 2 instead of 1.
 """
 
 import argparse

@@ -7,7 +7,10 @@ Later losses may differ: the backward of attention adds in another order each ti
 two, because the write of the first can take longer than the steps.
 """
 
+import json
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,23 +19,25 @@ from typing import Any
 
 from telemetry.stages import Stage
 from tests.gpu.outcome import say
-from tests.gpu.trainings import train
 from tests.trainer.recorded import Records, of_stage, spans_of
 from trainer.checkpoint.folder import complete_name, complete_steps
+from trainer.output import PROGRESS
 
 RECIPE, STEPS, EVERY = "one_gpu", 12, 6
 MAX_DIFFERENCE = 0.01
 """Of a loss after the first continued step, relative."""
+TAIL = 1500
+"""Characters of the output of a failed training that its error contains."""
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="rankscope-gpu-") as name:
         folder = Path(name)
         options = ["--steps", str(STEPS), "--checkpoints", str(folder / "saved"), "--checkpoint-every", str(EVERY)]
-        first = train(folder / "first", RECIPE, *options)
+        first = train(folder / "first", *options)
         complete = complete_steps(folder / "saved")
         shutil.rmtree(folder / "saved" / complete_name(STEPS))
-        resumed = train(folder / "resumed", RECIPE, *options)
+        resumed = train(folder / "resumed", *options)
         spans = spans_of(folder / "first")[0]
     differences = differences_of(first, resumed)
     figures = {
@@ -47,6 +52,20 @@ def main() -> None:
     }
     reason = what_is_wrong(differences)
     say("failed" if reason else "passed", figures, reason)
+
+
+def train(out: Path, *options: str) -> list[dict[str, Any]]:
+    """Train, with all files in ``out``. Returns the figures of each step (``trainer/progress.py``).
+
+    Raises:
+        RuntimeError: the training failed.
+    """
+    command = [sys.executable, "-m", "rankscope", "train", "--recipe", RECIPE, "--out", str(out), *options]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if result.returncode:
+        logs = "".join(path.read_text()[-TAIL:] for path in sorted(out.glob("logs/*")))
+        raise RuntimeError(f"{' '.join(command[2:])}: status {result.returncode}\n{result.stdout[-TAIL:]}\n{logs}")
+    return [json.loads(line) for line in (out / PROGRESS).read_text().splitlines()]
 
 
 def differences_of(first: Iterable[Mapping[str, Any]], resumed: Iterable[Mapping[str, Any]]) -> dict[int, float]:

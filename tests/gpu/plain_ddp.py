@@ -1,7 +1,9 @@
 """A plain DDP training on all GPUs, as a user writes it. It does not name rankscope. Rank 0 prints its losses."""
 
+import ctypes
 import json
 import os
+import signal
 
 import torch
 import torch.distributed as dist
@@ -9,9 +11,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 STEPS, BATCH, INPUTS, WIDTH = 30, 2048, 1024, 4096
+PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed torchrun does not end its ranks
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
     rank = dist.get_rank()

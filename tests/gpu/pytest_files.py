@@ -19,7 +19,8 @@ def main() -> None:
     result = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", str(HERE), "-c", "/dev/null", "--rootdir", str(HERE.parents[1])),
-            *("--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider", "-q", "-rs", "--tb=short", *ignored),
+            *("--noconftest", "--import-mode=importlib", "-p", "no:cacheprovider"),
+            *("--disable-warnings", "-q", "-rfEs", "--tb=line", *ignored),
         ],
         capture_output=True,
         text=True,

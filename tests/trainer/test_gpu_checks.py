@@ -22,7 +22,7 @@ ANSWER = "answer.json"
 
 
 def answer_of(work: str, folder: Path) -> Any:
-    """What a function of this module writes into ``folder``. It has a process of its own, because it trains."""
+    """Call the function ``work`` of this module in a separate process, and return the JSON that it wrote."""
     log = folder / "log"
     assert start_forked(f"{__name__}:{work}", str(folder), log=log).wait(LIMIT_S) == 0, log.read_text()
     return json.loads((folder / ANSWER).read_text())
