@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+CHROMIUM = "chromium-headless-shell"
+"""The program of Chromium without windows. It needs less processor time than Chromium itself."""
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 

@@ -31,7 +31,7 @@ from telemetry.stores.interface import StoreReader
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, SMALL, STUCK, build
 from tests.deadline import until
-from tests.parts import require
+from tests.parts import CHROMIUM, require
 from tests.ui.served_dashboard import serving
 from ui.dashboard.address import parse_search
 from ui.dashboard.data.reports import REPORT_AFTER_S
@@ -159,7 +159,7 @@ def _looked(store: EmbeddedStore, chosen: Sequence[Timed], turns: int) -> Iterat
         sync_playwright() as playwright,
         tempfile.TemporaryDirectory(prefix="rankscope-profile-") as profile,
         playwright.chromium.launch_persistent_context(
-            profile, executable_path=require("chromium"), args=FLAGS, viewport={"width": 1440, "height": 1000}
+            profile, executable_path=require(CHROMIUM), args=FLAGS, viewport={"width": 1440, "height": 1000}
         ) as context,
     ):
         for _ in range(VISITS):

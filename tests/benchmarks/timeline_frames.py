@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 import ui.dashboard
 from tests.benchmarks.figures import Figure, report
 from tests.benchmarks.timeline_rivals import as_bars, as_lines, for_canvas, made_picture
-from tests.parts import require
+from tests.parts import CHROMIUM, require
 from ui.dashboard.records import SpanColumns
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -95,7 +95,7 @@ class FrameBenchmark:
 
     def run(self) -> list[Figure]:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+            browser = playwright.chromium.launch(executable_path=require(CHROMIUM), args=FLAGS)
             try:
                 return [figure for size in SIZES for figure in _frames(browser, made_picture(size))]
             finally:

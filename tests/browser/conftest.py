@@ -23,7 +23,7 @@ from telemetry.collector.serving import listen
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.memory_store import memory_store
-from tests.parts import require
+from tests.parts import CHROMIUM, require
 from tests.ui.served_dashboard import serving
 from tests.ui.synthetic_run import SyntheticRun
 
@@ -48,7 +48,7 @@ def chromium() -> Iterator[BrowserType]:
 @pytest.fixture(scope="session")
 def browser(chromium: BrowserType) -> Iterator[Browser]:
     """For contexts with other settings. ``context`` opens pages faster."""
-    with chromium.launch(executable_path=require("chromium"), args=FLAGS) as browser:
+    with chromium.launch(executable_path=require(CHROMIUM), args=FLAGS) as browser:
         yield browser
 
 
@@ -60,7 +60,7 @@ def context(chromium: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> 
     """
     with chromium.launch_persistent_context(
         tmp_path_factory.mktemp("profile"),
-        executable_path=require("chromium"),
+        executable_path=require(CHROMIUM),
         args=FLAGS,
         viewport=SIZE,
         reduced_motion="reduce",

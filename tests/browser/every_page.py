@@ -24,7 +24,7 @@ from tests.browser.conftest import FLAGS, is_of_a_removed_part
 from tests.browser.large_walks import VIEWS
 from tests.browser.on_page import wait_until_drawn
 from tests.memory_store import memory_store
-from tests.parts import require
+from tests.parts import CHROMIUM, require
 from tests.ui.made_dashboard import made_dashboard
 from tests.ui.mesh_pictures import addresses, views_of
 from tests.ui.mesh_runs import MESHES, report_runs, store_runs
@@ -133,7 +133,7 @@ def main() -> int:
     views = views_of_large_runs(given.large) if given.large else views_of_meshes() if given.meshes else views_of_pages()
     num_faults = 0
     with views as every, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=require(CHROMIUM), args=FLAGS)
         page = browser.new_page()
         page.set_default_timeout(LOADED_MS)
         chosen = {

@@ -18,7 +18,7 @@ from playwright.sync_api import Locator, Page, Request, expect, sync_playwright
 from tests.browser.conftest import FLAGS
 from tests.browser.on_page import region, wait_until_drawn
 from tests.browser.task_runs import BEFORE, DAY, GRIDS, SLOW, STUCK, TaskRuns, serving_task_runs
-from tests.parts import require
+from tests.parts import CHROMIUM, require
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "tasks.md"
 MOST_CLICKS = 3
@@ -186,7 +186,7 @@ def main() -> int:
     clicks, failed = clicks_of_tasks(GUIDE.read_text()), 0
     expect.set_options(timeout=LOADED_MS)
     with serving_task_runs(given.ranks) as (address, runs), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=require(CHROMIUM), args=FLAGS)
         for title, task in TASKS.items():
             if given.only not in title:
                 continue

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
-from tests.parts import require
+from tests.parts import CHROMIUM, require
 from tests.scenarios.unlabelled_runs import Unlabelled
 from tests.ui.culprit_guide import GUIDE, click, clicks_by_fault, open_overview
 from tests.ui.screenshots import FLAGS, SIZE
@@ -36,7 +36,7 @@ def main() -> None:
     expect.set_options(timeout=LOADED_MS)
     clicks, store = clicks_by_fault(GUIDE.read_text()), EmbeddedStore(given.runs / "store")
     with serving(StoreReader(store)) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=require(CHROMIUM), args=FLAGS)
         page = browser.new_page(viewport=SIZE, color_scheme="light")
         for told in json.loads((given.runs / "truth.json").read_text()):
             run = Unlabelled(**told)

@@ -12,7 +12,7 @@ from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from tests.benchmarks.dashboard import DRAWN
 from tests.benchmarks.large_runs import LARGE, LONG, LONG_STEPS, STUCK, build
-from tests.parts import require
+from tests.parts import CHROMIUM, require
 from tests.ui.screenshots import FLAGS, SIZE
 from tests.ui.served_dashboard import serving
 
@@ -35,7 +35,7 @@ def main() -> None:
     build(given.store)
     store = EmbeddedStore(given.store)
     with serving(StoreReader(store)) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=require(CHROMIUM), args=FLAGS)
         page = browser.new_page(viewport=SIZE, color_scheme="light")
         page.set_default_timeout(LOADED_MS)
         for name, (search, part) in PICTURES.items():

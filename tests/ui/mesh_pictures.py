@@ -17,7 +17,7 @@ from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import Runs, Spans
 from tests.browser.on_page import wait_until_drawn
 from tests.memory_store import memory_store
-from tests.parts import require
+from tests.parts import CHROMIUM, require
 from tests.ui.mesh_runs import MESHES, SLOW, report_runs, store_runs
 from tests.ui.screenshots import FLAGS, SIZE
 from tests.ui.served_dashboard import serving, serving_at
@@ -112,7 +112,7 @@ def addresses(reader: StoreReader, mesh: str, run_id: str, views: dict[str, str]
 def take(dashboard: AbstractContextManager[str], views: dict[str, str], out: Path, *, is_dark: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with dashboard as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=require(CHROMIUM), args=FLAGS)
         page = browser.new_page(viewport=SIZE, color_scheme="dark" if is_dark else "light")
         for run in sorted({search.partition("run=")[2].partition("&")[0] for search in views.values()} - {""}):
             wait_for_suspects(page, f"{address}?view=overview&run={run}")

@@ -10,7 +10,7 @@ from typing import Literal
 from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.on_page import wait_until_drawn
-from tests.parts import require
+from tests.parts import CHROMIUM, require
 from tests.ui.made_dashboard import made_dashboard
 
 FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -36,7 +36,7 @@ def main() -> None:
     out: Path = given.out
     out.mkdir(parents=True, exist_ok=True)
     with made_dashboard() as (address, views), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=require("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=require(CHROMIUM), args=FLAGS)
         schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
         for scheme in schemes:
             with browser.new_context(viewport=SIZE, color_scheme=scheme) as context:
