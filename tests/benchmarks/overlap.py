@@ -225,7 +225,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--modes", default="none all:zero-bubble", help="none first")
-    for name in ("dp", "pp", "tp", "microbatches", "hidden"):
+    for name in ("dp", "pp", "tp", "microbatches", "hidden", "layers"):
         parser.add_argument(f"--{name}", type=int, help="default: that of the recipe deep_cpu")
     arguments = parser.parse_args()
     config = _config(arguments)
@@ -246,7 +246,11 @@ def _config(arguments: argparse.Namespace) -> TrainConfig:
     return replace(
         config,
         parallel=replace(config.parallel, **chosen),
-        model=replace(config.model, hidden_size=arguments.hidden or config.model.hidden_size),
+        model=replace(
+            config.model,
+            hidden_size=arguments.hidden or config.model.hidden_size,
+            num_layers=arguments.layers or config.model.num_layers,
+        ),
         num_steps=arguments.steps,
     )
 
