@@ -165,7 +165,8 @@ def _gaps_ns(steps: Series) -> list[tuple[int, int]]:
 
 
 def own_metrics(state: ViewState, reads: Reads) -> tuple[list[str], list[str]]:
-    """The metrics of the user's code: all names that can be charts, and those that the view shows."""
+    """The metrics that the user's code stores with ``rankscope.sample``: all names that a chart can show, and the names
+    that the view shows now."""
     names = [name for name in reads.sample_names(reads.newest(state)) if _can_be_a_chart(name)]
     chosen = state.charts.metrics
     return names, names[:MAX_METRICS] if chosen is None else [name for name in chosen if name in names]
