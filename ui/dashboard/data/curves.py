@@ -24,7 +24,7 @@ from ui.dashboard.wording import NS_PER_S
 STEPS_OF = {ChartRange.STEPS_100: 100, ChartRange.STEPS_1000: 1000}
 NS_OF = {ChartRange.HOUR: 3600 * NS_PER_S, ChartRange.DAY: 86_400 * NS_PER_S}
 MAX_ATTEMPTS = 100
-"""Most attempts that are shown on the wall clock: the newest ones."""
+"""Largest number of attempts that are shown on the wall clock: the newest ones."""
 LONG_PAUSE = 5
 """A pause between two steps is a gap if it takes this many times the median step time."""
 MAX_MEDIANS = 500
