@@ -26,7 +26,7 @@ from telemetry.host_metrics import LINK_ALREADY_DOWN, Happening
 from telemetry.stages import Stage
 
 GPU = "gpu"
-"""Prefix of devices that are no network cards. gpu-error reports a lost GPU."""
+"""Prefix of the names of GPUs. Their events are no link losses: the detector ``gpu-error`` reports a lost GPU."""
 SAMPLE_NS = 2 * NS_PER_S
 """Flaps that were only counted happened within this time before the event."""
 MOST_DIGITS = 6

@@ -103,8 +103,8 @@ def step_noise(log_ratio: Floats, floor: float) -> float:
 def noise_between_steps(values: Floats, floor: float) -> float:
     """How much a column of ``values`` [steps, columns] varies from step to step, as a robust standard deviation.
 
-    It uses differences of neighbouring steps, because a change of a column's level is not noise. This matters if there
-    are few columns. Of very many columns, a sample is used.
+    The result is computed from differences between neighbouring steps. So a lasting change of a column's level does not
+    count as noise. This matters if there are few columns. Of very many columns, only a sample is used.
     """
     change = np.diff(values[:, :: max(1, values.shape[1] // SAMPLED_COLUMNS)], axis=0).ravel()
     return robust_sigma(change, floor * np.sqrt(2.0)) / float(np.sqrt(2.0))
@@ -156,17 +156,23 @@ class Excess:
     num_rows: int
 
     def persists(self, num_rows: int) -> bool:
-        """Whether it is high in ``num_rows`` rows, or longer if some rows are not high.
+        """Whether the series is high in at least ``num_rows`` rows. Each row that is not high needs two more high rows.
 
-        Each row that is not high cancels two that are. So a share of two thirds is never enough. Otherwise the
-        neighbours of a few very high rows would count as high.
+        So a share of two thirds or less is never enough. Otherwise the neighbours of a few very high rows would count
+        as high.
         """
         num_high = round(self.share * self.num_rows)
         return num_high - 2 * (self.num_rows - num_high) >= num_rows
 
 
 def measure_excess(series: Floats, *, above: float, noise: float) -> Excess:
-    """Excess of a series whose rows vary by ``noise``. Rows of NaN are left out."""
+    """How much, how often and how significantly ``series`` is above zero.
+
+    Args:
+        series: one value for each row (step). NaN values are left out.
+        above: a row counts for ``Excess.share`` if its value is above this.
+        noise: standard deviation of a row. It determines ``Excess.z``.
+    """
     known = series[~np.isnan(series)]
     if not len(known):
         return Excess(median=0.0, share=0.0, z=0.0, num_rows=0)
@@ -190,7 +196,8 @@ class Bar:
 def persistent_excess(values: Floats, column: int, bar: Bar, noise: float) -> tuple[Stretch, Excess] | None:
     """The stretch in which a column of ``values`` [steps, columns] is high, or None if it does not pass the bar.
 
-    It must also exceed the noise of all columns within the stretch: in a noisy phase some column is high by chance.
+    The excess must also be significant compared with the noise of all columns within the stretch. In a noisy phase,
+    some column is high by chance.
     """
     stretch = highest_stretch(values[:, column] - bar.level / 2)
     excess = measure_excess(values[stretch.rows, column], above=bar.level / 2, noise=noise)

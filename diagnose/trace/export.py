@@ -117,7 +117,7 @@ def export_trace(
     profiles: Sequence[RankProfile] = (),
     max_spans: int = MAX_SPANS,
 ) -> Written:
-    """Write the trace of ``choice``. Memory contains some hundred thousand spans at a time, and all arrows.
+    """Write the trace of ``choice``. At a time, some hundred thousand spans and all arrows are in memory.
 
     Args:
         path: None: ``RUN-steps-A-B`` in ``folder``, with the ending of its format.
@@ -227,7 +227,7 @@ def _scene(
 
 
 def _form(form: Format) -> Callable[[BinaryIO, Instant], Trace]:
-    """The writer of a format. It needs a file and the instant that describes the trace."""
+    """The class that writes a format. Its arguments: the file, and an instant event whose words describe the trace."""
     if form is Format.JSON:
         return JsonTrace
     try:

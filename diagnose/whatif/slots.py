@@ -71,7 +71,7 @@ class Slots:
     chunk: Int64s
     microbatch: Int64s
     begin_s: FloatVector
-    """Begin and end in the first lane, seconds from the step's begin: they give the order."""
+    """Begin and end in the first lane, in seconds since the begin of the step. Slots are ordered by them."""
     end_s: FloatVector
 
     def __len__(self) -> int:
@@ -90,9 +90,10 @@ class StepTimes:
     begin_s: Lanes
     end_s: Lanes
     step_s: FloatVector
-    """Begin of each step, seconds since the first one. ``begin_s`` counts from here."""
+    """Begin of each step, in seconds since the begin of the first one. Times in ``begin_s`` and ``end_s`` are seconds
+    since the begin of their step."""
     rows: Int64s
-    """Rows of the window that are complete: the lanes' steps."""
+    """The complete steps, as rows of the window. Lanes exist for these steps only."""
     work_s: Lanes | None = None
     """For runs whose replicas wait for each other inside computes: compute time of each compute, without its waiting;
     NaN for other slots."""

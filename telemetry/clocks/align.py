@@ -60,7 +60,10 @@ Pieces = Mapping[Node, Sequence[Piece]]
 
 
 def align(evidence: Evidence) -> list[HostClock]:
-    """The clocks of all hosts, in their order: windows of each aligned host, and a refusal for each other host."""
+    """The clocks of all hosts, in the order of ``evidence.hosts``.
+
+    An aligned host has one clock for each window. Another host has one clock with the reason why it is not aligned.
+    """
     if not evidence.hosts:
         return []
     reference = evidence.reference
@@ -84,7 +87,8 @@ def align(evidence: Evidence) -> list[HostClock]:
 
 
 def _tree(reference: Node, sources: Iterable[Source]) -> Pieces:
-    """Pieces of every node that can be reached, each along the path with the best bound (Dijkstra)."""
+    """Offsets of every node that can be reached from the reference. Each is along the path with the smallest bound
+    (Dijkstra)."""
     graph = _Graph(sources)
     paths: list[tuple[float, int, Node, Sequence[Piece]]] = [(0.0, 0, reference, [_ALWAYS])]
     known = {reference: 0.0}
@@ -123,8 +127,15 @@ class _Graph:
     def around(
         self, node: Node, settled: Mapping[Node, object], known: Mapping[Node, float]
     ) -> dict[Node, list[Source]]:
-        """Nodes that are not settled, with the events that they share with ``node``. A group is used once, from its
-        member with the best bound: other members would give the same offsets with wider bounds."""
+        """For each neighbour of ``node`` that has no final offset yet, the events that both share.
+
+        Nodes must be passed in the order of their bounds, the best first. The collectives of a group are returned for
+        its first member only. From the other members, they would give the same offsets with wider bounds.
+
+        Args:
+            settled: nodes that have their final offset.
+            known: the best bound so far of each node, nanoseconds.
+        """
         found: dict[Node, list[Source]] = defaultdict(list)
         for group in self._groups[node]:
             if id(group) not in self._used:
@@ -139,7 +150,7 @@ class _Graph:
 
 
 def _beyond(piece: Piece, node: Node, other: Node, sources: Sequence[Source]) -> list[Piece]:
-    """Pieces of ``other`` during the time in which ``piece`` of ``node`` is valid."""
+    """Pieces of ``other`` in the time of ``piece``, from the events of ``sources`` that it shares with ``node``."""
     parts: list[Sights] = []
     for source in sources:
         if isinstance(source, Gathering):

@@ -34,7 +34,7 @@ HIDDEN = 1.5
 scatter. If ends are late on one side only, the median is off by 1.35 standard deviations (uniform delay) or 0.97
 (exponential delay)."""
 ENDS_FLOOR_NS = 10_000.0
-"""Smallest difference between the ends of a collective: the last hop of the last chunk."""
+"""Ends of a collective can differ by this at least: the time of the last hop of the last chunk."""
 STAMP_NS = 5_000.0
 """Error of a stamp: the reference of a device's clock, the anchor of a rank."""
 MAX_STRAY = 0.02
@@ -94,7 +94,8 @@ def _by_ends(sights: Sights, line: Line, zero_ns: int) -> list[Piece]:
 
 
 def _allowed(line: Line, x: Floats, sights: Sights, right: Bools, half_ns: float) -> tuple[float, float]:
-    """The range of the level at zero that the order of events allows, for each slope within its error."""
+    """The lowest and the highest level at ``x = 0`` that the order of events allows, for all slopes within the error of
+    the line's slope."""
     room_ns = STAMP_NS + SURE * line.slope_error * 2 * half_ns
     least = (sights.low_ns - line.slope * x)[right].max(initial=-np.inf) - room_ns
     most = (sights.high_ns - line.slope * x)[right].min(initial=np.inf) + room_ns
@@ -102,7 +103,7 @@ def _allowed(line: Line, x: Floats, sights: Sights, right: Bools, half_ns: float
 
 
 def _in_order(sights: Sights, method: str) -> list[Piece]:
-    """Pieces by the order of events alone, each as long as one line fits."""
+    """Pieces from the order of events alone. Each piece has as many events as one line can fit."""
     found: list[Piece] = []
     first = 0
     while first < len(sights) and len(found) < MAX_PIECES:
@@ -114,7 +115,7 @@ def _in_order(sights: Sights, method: str) -> list[Piece]:
 
 
 def _last_stop(sights: Sights, first: int) -> int:
-    """The end of the longest part from ``first`` on that one line fits."""
+    """The end (exclusive) of the longest part that begins at ``first`` and that one line can fit."""
     fits, stop = first + 1, len(sights)
     if not _contradicts(sights.between(first, stop)):
         return stop
@@ -155,7 +156,7 @@ def _piece_between(sights: Sights, method: str) -> Piece | None:
 
 
 class _Bounds:
-    """The bounds of a line at each point; ``x`` is around zero."""
+    """The lower and upper bounds of a line at each ``x``. The middle of all ``x`` is zero."""
 
     def __init__(self, x: Floats, low: Floats, high: Floats) -> None:
         below, above = np.isfinite(low), np.isfinite(high)
@@ -163,14 +164,15 @@ class _Bounds:
         self._high_x, self._high = x[above], high[above]
 
     def lowest(self, slopes: Floats) -> Floats:
-        """The lowest level that fits, for each slope."""
+        """The lowest level at ``x = 0`` for each slope, at which the line is above all lower bounds."""
         return np.asarray((self._low - slopes[:, None] * self._low_x).max(axis=1))
 
     def highest(self, slopes: Floats) -> Floats:
+        """The highest level at ``x = 0`` for each slope, at which the line is below all upper bounds."""
         return np.asarray((self._high - slopes[:, None] * self._high_x).min(axis=1))
 
     def widths(self, slopes: Floats) -> Floats:
-        """The range of levels that fit, for each slope; negative if none fits."""
+        """Highest minus lowest level for each slope. Negative if no line with this slope is within all bounds."""
         return self.highest(slopes) - self.lowest(slopes)
 
     def widest(self) -> float:
@@ -185,7 +187,11 @@ class _Bounds:
         return best
 
     def last_slope(self, inside: float, outside: float) -> float:
-        """The last slope that fits, from the slope ``inside``, which fits, to ``outside``, which may not fit."""
+        """The slope farthest from ``inside``, in the direction of ``outside``, at which some line is within all bounds.
+
+        Lines with the slope ``inside`` must be possible. The result is ``outside`` if lines with this slope are
+        possible, too. Otherwise it is slightly too far, never too near.
+        """
         for _ in range(_ZOOMS):
             slopes = np.linspace(inside, outside, _SLOPES)
             fits = np.flatnonzero(self.widths(slopes) >= 0)
@@ -193,10 +199,10 @@ class _Bounds:
             if last == _SLOPES - 1:
                 return outside
             inside, outside = float(slopes[last]), float(slopes[last + 1])
-        return outside  # a little too far rather than too short
+        return outside
 
     def range_at(self, slopes: Floats, at: float) -> tuple[float, float]:
-        """The range of all lines that fit, at ``at``: its middle and half its width."""
+        """The middle, and half of the width, of the range of all possible lines at ``x = at``."""
         highest = float((self.highest(slopes) + slopes * at).max())
         lowest = float((self.lowest(slopes) + slopes * at).min())
         return (highest + lowest) / 2, (highest - lowest) / 2

@@ -4,8 +4,8 @@ Access to a process is allowed only if the process and the rank's folder have th
 process that wrote it, and any user can write any number there. So the owner is read from the kernel, through a
 descriptor of ``/proc/PID``. The descriptor never leads to a later process with the same number.
 
-In another PID namespace the number of the rank means another process, or none. Such a rank lives while the lock of its
-state page is held.
+In another PID namespace the number of the rank means another process, or none. Such a rank is alive as long as the lock
+of its state page is held.
 """
 
 import errno
@@ -113,8 +113,11 @@ MAX_STEP = 2**32 - 1
 
 
 def is_alive(identity: RankIdentity, folder: Path) -> bool:
-    """Whether the process that wrote this identity into ``folder`` still exists. A process of another user did not
-    write it."""
+    """Whether the process of the rank still exists: the one that wrote ``identity`` into ``folder``.
+
+    A process with the same number is not the rank if it began at another time or belongs to another user. A zombie
+    does not count as existing.
+    """
     if is_foreign(identity.meta.get(NAMESPACE, "")):
         born = identity.meta.get(BORN, "")
         return (not born or is_of_this_boot(born)) and is_held(folder)

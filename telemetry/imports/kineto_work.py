@@ -22,8 +22,8 @@ The stage of an NCCL kernel, or of a ``gloo:`` range, comes from its name and fr
 
 The stages are those of live runs (``telemetry/record/collectives/stage_names.py``): by the axes that the ranks of a
 group span, otherwise by its description. If neither is known (gloo, old files), the group is along the only axis of the
-mesh, otherwise along dp. Operations of a group along no axis, and transfers with an unknown peer, have no stage. A
-broadcast has one stage in all groups. An all-to-all in a group of mixed purpose exchanges tokens of experts.
+mesh, otherwise along dp. A broadcast has one stage in all groups. In a group along no axis, or along axes of different
+purposes, an all-to-all is ``ep-all-to-all``. Other operations there, and transfers to unknown peers, have no stage.
 """
 
 import re
@@ -55,7 +55,7 @@ _OPERATIONS = (
 UNPLACED = "unplaced"
 """Description of a group that may lie along any axis."""
 _ANY_GROUP = {Operation.ALL_TO_ALL: Stage.EP_ALL_TO_ALL, Operation.BROADCAST: Stage.BROADCAST}
-"""Stages of operations in groups of mixed or unknown purpose."""
+"""Stages of operations in groups along no axis, or along axes of different purposes."""
 _BYTES = {
     **dict.fromkeys(("Byte", "Char", "Bool", "Float8_e4m3fn", "Float8_e5m2"), 1),
     **dict.fromkeys(("Half", "BFloat16", "Short"), 2),

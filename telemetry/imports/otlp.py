@@ -88,7 +88,7 @@ def _once(spans: Sequence[RankSpan]) -> list[RankSpan]:
 
 
 def _sources(spans: Sequence[RankSpan]) -> dict[int, Source]:
-    """Rank -> its source.
+    """Rank -> the ``Source`` of its spans: run, attempt, rank, host and mesh.
 
     Raises:
         UnreadableError: the spans belong to several runs, attempts or meshes.

@@ -1,11 +1,10 @@
 """Writes a run that is complete in memory to the store that ``--store`` names: a collector, or another store.
 
-    operations   ->   steps   ->   ranks
-    in no list        run is in       run is
-                      lists           complete
+    stored first:   operations   ->   steps   ->   ranks
+    the run is:     in no list        in lists     complete
 
-An import that was killed is completed by running it again: the numbers of stored rows are skipped, as in a collector.
-Stored rows are first compared with the file, so parts of two different files are never mixed.
+If an import was killed, run it again. It then skips the rows that are stored already, by their numbers, as a collector
+does. Stored rows are first compared with the file, so parts of two different files are never mixed.
 """
 
 import time
@@ -30,7 +29,7 @@ from telemetry.wire.codec import labelled
 POSTED_ROWS = 2**18
 """Rows of a batch to a collector: 20 MB, well below the limit of a request."""
 INSERTED_ROWS = 2**22
-"""Rows of an insert into a store that this process has open: it needs 400 MB of memory."""
+"""Rows of an insert into a store that this process has open. Such an insert takes 400 MB of memory."""
 KEPT_WINDOWS = 64
 """If a run is stored without a collector, clocks are estimated in this number of newest windows."""
 NAME_HINT = "give the run a unique name: --name NAME; `rankscope runs` lists existing names"

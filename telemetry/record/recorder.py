@@ -142,11 +142,11 @@ class Recorder(RecordBuffer):
             self._forked_from.add(stage.label)
 
     def on_device(self) -> bool:
-        """Whether a device's clock times compute and communication. It becomes true in the middle of a session."""
+        """Whether a device's clock times compute and communication. This can begin after the session has started."""
         return self._device_clock is not None
 
     def begin_on_device(self) -> Any | None:
-        """Begin a span. Returns its ticket; None if the clock has no room."""
+        """Begin a span. Returns its ticket. None if the clock cannot time another span."""
         try:
             return self._device_clock.begin() if self._device_clock is not None else None
         except Exception:

@@ -211,7 +211,10 @@ def _detectable(outcomes: Sequence[Outcome]) -> str:
     for name in names:
         known = [each.detectable[name] for each in plain if name in each.detectable]
         rows.append((name, str(len(known)), f"{median(known):.1%}", f"{max(known):.1%}"))
-    heading = "The smallest change of a stage on all ranks that is a difference, over the pairs with this noise:"
+    heading = (
+        "A change of a stage on all ranks is found if it is at least this large. Median and worst value over the pairs "
+        "with this noise:"
+    )
     return f"{heading}\n\n{as_table(('stage', 'pairs', 'median', 'worst'), rows)}"
 
 

@@ -30,4 +30,4 @@ def test_ablate_trains_rows_in_turns_and_prints_a_table_with_figures_of_each_row
     assert table["rows"][1]["mfu"]["median"] < table["rows"][1]["mfu_with_skipped"]["median"]
     turns = [line.split(":")[0] for line in done.stderr.splitlines() if line.startswith("round ")]
     expected = ((1, 0), (1, 1), (1, 2), (2, 1), (2, 2), (2, 0))
-    assert turns == [f"round {turn} of 2, row {row} of 2" for turn, row in expected]
+    assert turns == [f"round {turn} of 2, table row {row} (0 to 2)" for turn, row in expected]

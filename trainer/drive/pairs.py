@@ -18,7 +18,7 @@ from trainer.drive.job import PairedTest
 from trainer.drive.records import CheckReport, PairReport
 
 MAX_TESTS = 3
-"""Most paired tests in a round."""
+"""Largest number of paired tests in a round."""
 MIN_PARTNERS = 2
 """A node is blocked if it fails with all of its partners, and has at least this number of them."""
 

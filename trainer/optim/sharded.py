@@ -31,7 +31,8 @@ class ShardedOptimiser(ABC):
         self._shards = [nn.Parameter(_local(parameter).detach()) for parameter in self._parameters]
 
     def take_gradients(self) -> list[Tensor]:
-        """Take the gradients over from the modules: this rank's parts, without empty ones."""
+        """Use this rank's parts of the gradients in the modules for the next update. Returns those that have elements:
+        a small parameter may have none on this rank."""
         for parameter, shard in zip(self._parameters, self._shards, strict=True):
             gradient = parameter.grad
             if isinstance(gradient, DTensor):
@@ -43,8 +44,8 @@ class ShardedOptimiser(ABC):
     def square_sum(self) -> Tensor:
         """This rank's part of the squared gradient norm of the whole model. The parts of all ranks add up to that norm.
 
-        A gradient that several ranks hold, such as that of a LayerNorm along tp, is divided among them. This uses the
-        gradients that :meth:`take_gradients` took over.
+        If several ranks hold the same gradient, such as that of a LayerNorm along tp, each counts its share of it. Call
+        :meth:`take_gradients` before.
         """
         shares = [_copies(parameter) ** -0.5 for parameter, shard in self._pairs()]
         norms = torch._foreach_norm(self._gradients())

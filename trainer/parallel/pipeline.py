@@ -173,9 +173,12 @@ def _traced(
     hook: ComputeHook,
     overlap: DataOverlap | None,
 ) -> TracedStage:
-    """A traced stage. Its shapes are given, because torch would run the whole model once to infer them.
+    """The pipeline stage of one chunk, with spans around its compute.
 
-    ``fully_shard`` sets the precision of computes and outputs. Without it, autocast does.
+    torch gets the shapes of inputs and outputs. Otherwise it runs the whole model once to infer them.
+
+    With data parallelism, ``fully_shard`` sets the precision of compute and outputs. Without it, autocast sets the
+    precision of compute, and outputs are float32.
     """
     index, num_stages = chunk * grid.topology.pp + grid.place.pp, config.parallel.num_stages
     batch, model = config.data.microbatch_size, config.model
@@ -203,5 +206,5 @@ def _traced(
 
 
 def _loss_of(output: Tensor, target: Tensor) -> Tensor:
-    """The output of the last stage, which is the loss. So the span of the forward contains the loss."""
+    """The output of the last stage. It is already the loss, so the forward span includes the time of the loss."""
     return output

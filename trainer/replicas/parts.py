@@ -21,7 +21,7 @@ from trainer.json_records import decode, encode
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 1 << 20
 MAX_FILES = 8
-"""Most files of one part."""
+"""Largest number of files of one part."""
 
 
 class Generation(NamedTuple):

@@ -42,7 +42,7 @@ def ablate(options: AblateOptions) -> int:
     with _collector(options, folder) as collector:
         for number in range(options.rounds):
             for row in (*rows[number % len(rows) :], *rows[: number % len(rows)]):
-                which = f"round {number + 1} of {options.rounds}, row {row.number} of {len(rows) - 1}"
+                which = f"round {number + 1} of {options.rounds}, table row {row.number} (0 to {len(rows) - 1})"
                 progress.print(f"{which}: {escape(row.title)}")
                 _train(options, collector, folder, name, row, number)
         ablation = load_ablation(collector, name)

@@ -72,8 +72,8 @@ class Outcome:
 
     @property
     def exit_status(self) -> int:
-        """0 if the training went as planned, also if its fault always ends it. 2 or 3 if `rankscope train` ended with
-        this status. 1 if the training failed in another way."""
+        """0 if the training succeeded, or if the injected fault always ends the training, such as a hang. 2 or 3 if
+        `rankscope train` ended with this status. 1 if the training failed in another way."""
         if self.truth_ends_training or not self.train_status:
             return 0
         return self.train_status if self.train_status in (2, 3) else 1

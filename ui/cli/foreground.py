@@ -1,7 +1,7 @@
-"""Runs a program of the user in the foreground. This process passes signals on to it, and ends with its exit status.
+"""Runs a program of the user in the foreground. This process forwards signals to it, and ends with its exit status.
 
-signal from the terminal        is not passed on: the kernel sends it to the whole process group
-signal of another process       is passed on. If it was sent to the whole group, the program gets it twice
+signal from the terminal        is not forwarded: the kernel sends it to the whole process group
+signal of another process       is forwarded. If it was sent to the whole group, the program gets it twice
 this process is killed          the kernel sends SIGTERM to the program
 """
 
@@ -21,7 +21,8 @@ PASSED_ON = (
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
 )
 CHECK_S = 1.0
-"""Time between two checks whether the program has ended. A thread of a library may receive the SIGCHLD instead."""
+"""Longest time between two checks whether the program has ended. SIGCHLD normally starts a check at once, but a thread
+of a library may receive this signal instead."""
 SI_KERNEL = 0x80
 """``si_code`` of a signal that the kernel sent, such as after Ctrl-C at the terminal."""
 NOT_STARTED = 127

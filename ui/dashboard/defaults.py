@@ -19,7 +19,7 @@ from ui.dashboard.view_state import LARGEST, Family, Group, Metric, StepRange, V
 RECENT_STEPS = 20
 NEWEST_STEPS = 100
 MAX_ROWS = 64
-"""Most ranks of a group in one timeline."""
+"""Largest number of ranks of a group in one timeline."""
 COLLECTIVES = (
     Stage.GRADS_REDUCE_SCATTER,
     Stage.GRADS_ALL_REDUCE,

@@ -10,7 +10,7 @@ from typing import Any
 from ui.dashboard.address_fields import ReadField, whole_number
 
 MAX_STEPS = 10
-"""Most steps in one timeline."""
+"""Largest number of steps in one timeline."""
 MAX_PAGE = 1_000_000
 MAX_STEP = 2**32 - 1
 

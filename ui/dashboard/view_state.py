@@ -27,7 +27,7 @@ LARGEST = 2**32 - 1
 SHOWN = "shown"
 """The value of a field of the address that shows an optional part."""
 MAX_PINS = 8
-"""Most ranks that a user can pin to the top of a timeline."""
+"""Largest number of ranks that a user can pin to the top of a timeline."""
 BEFORE, AFTER = 20, 79
 """Steps that are shown before and after the onset of a problem."""
 

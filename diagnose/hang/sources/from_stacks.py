@@ -10,7 +10,8 @@ A rank *waits* if its innermost frame is in torch.distributed, in rankscope's re
 synchronisation with the device. A rank is *elsewhere* if its innermost frame handles no tensor: a data loader, files,
 sockets. For other frames, it is unknown whether the rank waits. In autograd's engine, a hook may wait. A call such as
 ``loss.item()``, or one that moves a batch to the device, waits without a separate frame. A frame that waits for
-another thread or process is skipped. One sample of stacks names a rank only if it is the only one that does not wait.
+another thread or process is skipped, and the frame of its caller is used. Stacks are one sample in time. So they name a
+rank only if it is the only rank that does not wait.
 """
 
 import html
@@ -55,7 +56,8 @@ _HANDS_OVER = re.compile(
     r"\((?:.*/)?(?:threading|queue|queues|selectors|connection|process|popen_\w+|synchronize|concurrent/futures/\w+"
     r"|asyncio/\w+)\.py:"
 )
-"""Frames that wait for another thread or process. That may be in communication, so the caller's frame is used."""
+"""Frames in which a thread waits for another thread or process. They do not show what the other one does, which may be
+communication. So such a frame is skipped, and the frame of its caller is used."""
 _HOST_ONLY = re.compile(
     r"\((?:.*/)?(?:socket|ssl|subprocess|shutil|pathlib|gzip|tarfile|zipfile|http/client|sessions|adapters|connectionpool"
     r"|retries|tokenization\w*|(?!\w*(?:model|weight|checkpoint|param|state))\w*(?:loader|dataset|sampler|reader)s?)\.py:"

@@ -83,7 +83,8 @@ def _on_order(
 def _on_waits(
     torch: Named, ras: Named, index: int, entered: Mapping[int, int], launched: Mapping[int, int]
 ) -> Iterator[Contradiction]:
-    """Ranks that have not entered an operation in which another rank waits, and that have launched as much in RAS."""
+    """Ranks that have not entered an operation in which another rank waits, although RAS shows that they have launched
+    as many operations as this rank."""
     waiting: dict[tuple[int, str], list[int]] = defaultdict(list)
     for rank in sorted(launched.keys() & torch[1].ranks.keys()):
         for op in torch[1].ranks[rank].pending:
@@ -127,13 +128,16 @@ def _with_known_members(evidence: HangEvidence) -> HangEvidence:
 
 
 def _of_same_members(groups: Sequence[Group], comms: Sequence[Group]) -> dict[int, int]:
-    """Index of a group -> index of its communicator. Both are the only ones with their members."""
+    """Index of a group -> index of the communicator with the same members.
+
+    Only pairs without doubt: no other group and no other communicator has these members.
+    """
     same = _by_members(comms)
     return {index: same[members] for members, index in _by_members(groups).items() if members in same}
 
 
 def _fitting(groups: Sequence[Group], comms: Sequence[Group]) -> dict[int, list[int]]:
-    """Index of a group with some known members -> the communicators that have these members at the same places."""
+    """Index of an incomplete group -> indices of the communicators that have its known members at the same places."""
     with_rank: dict[tuple[int, int], set[int]] = defaultdict(set)
     for at, comm in enumerate(comms):
         for place, rank in enumerate(comm.members if comm.complete else ()):
@@ -146,7 +150,7 @@ def _fitting(groups: Sequence[Group], comms: Sequence[Group]) -> dict[int, list[
 
 
 def _by_members(groups: Iterable[Group]) -> dict[tuple[int, ...], int]:
-    """Indices of groups that are the only ones with their members."""
+    """Members of a group -> its index. Without groups whose members another group has, too."""
     same: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for index, group in enumerate(groups):
         if group.complete and len(group.members) > 1:

@@ -21,7 +21,8 @@ from telemetry.agent.samplers.kept_files import Descriptors
 from telemetry.host_metrics import Happening, Metric
 
 MOST_FILES = 256
-"""Most files kept open: three for each rank, eight for the host, and those of cgroups. Others are opened each time."""
+"""Largest number of files kept open: three for each rank, eight for the host, and those of cgroups. Other files are
+opened for each sample."""
 MIN_WAITING = 0.1
 """Other processes are scanned if a process waited for a core or for memory for this share of the time."""
 MIN_SWITCHES_A_SECOND = 20.0

@@ -83,8 +83,10 @@ class RankProcess:
             yield counter(Metric.RANK_THROTTLED_NS, throttled_ns, self._device)
 
     def _stops(self, at_ns: int, stopped: bool, switches: int) -> Iterator[Event]:
-        """Events of a stop and of its end. A process that is stopped in two samples has run in between if its number of
-        switches changed.
+        """The events of a process that a signal or a debugger stopped: ``RANK_STOPPED`` and ``RANK_CONTINUED``.
+
+        ``switches`` is the number of context switches. If the process is stopped in this sample and in the previous
+        one, but this number changed, the process ran in between. Then both events are returned.
         """
         if self._stopped_at is not None and not (stopped and switches == self._stopped_at):
             yield Event(at_ns=at_ns, device=self._device, name=Happening.RANK_CONTINUED, text="")

@@ -4,9 +4,10 @@
                         low -------->low ------------------->high         the event happened between them
     device                                      x
 
-The event is recorded on a stream of the clock's own. Each "no" raises the lower bound. So a bracket is as tight as the
-last pause between two queries, however long the device took. The drain thread pauses after each "no", and releases the
-GIL meanwhile. A query without an answer in one pass is repeated in the next.
+The event is recorded on a separate stream, which only this clock uses. The host queries whether the device has passed
+the event. Each "no" raises the lower bound. So the width of a bracket is the last pause between two queries, however
+long the device took. The drain thread pauses after each "no", and releases the GIL during the pause. If an event is
+still pending at the end of a pass, the next pass continues to query it.
 
 A new reference is made every second, for two reasons: an elapsed time is a 32-bit float of milliseconds, exact to a
 microsecond for some seconds only, and the clocks drift:
@@ -14,9 +15,9 @@ microsecond for some seconds only, and the clocks drift:
     host    --|=====|---------------------------|===|--------->      a bracket: the event happened between two readings
     device  ----x-------------------------------x------------->      of the host clock
 
-Each bracket is intersected with the prediction from the one before, plus a margin for drift. So the tie becomes tighter
-than any single bracket. The drift coefficient is measured over all brackets so far. (veScale's NDTimeline also ties
-device timers to a reference event with a drift coefficient, but measures it only once.)
+Each bracket is intersected with the prediction from the previous one, plus a margin for drift. So the error becomes
+smaller than that of any single bracket. The drift coefficient is measured over all brackets so far. (veScale's
+NDTimeline also uses a reference event with a drift coefficient, but measures it only once.)
 """
 
 from collections.abc import Callable
@@ -31,7 +32,7 @@ MIN_BASELINE_NS = 5_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bracket:
-    """The device passed an event between two readings of the host clock."""
+    """Two readings of the host clock. The device passed an event between them."""
 
     device_ns: int
     """Time of the event on the device's clock, since any fixed time."""
@@ -49,7 +50,8 @@ class ClockTie:
         """Host seconds per device second, minus one."""
 
     def error_ns(self, device_ns: int) -> int:
-        """The largest error of :meth:`to_host_ns`: half of the last bracket, plus the allowed drift since."""
+        """The largest error of :meth:`to_host_ns`: half of the width of the newest bracket, plus the drift that is
+        possible since then."""
         allowance = round(abs(device_ns - self._last.device_ns) * MAX_DRIFT)
         return (self._last.high_ns - self._last.low_ns) // 2 + allowance
 
@@ -90,7 +92,7 @@ VISIBLE_AFTER_NS = 5_000
 """The longest time from the device's time stamp of an event until the host can see it."""
 TIGHT_NS = 500_000
 FIRST_WITHIN_NS = 1_000_000_000
-"""After this time the first bracket is used even if it is not tight. Spans wait until then."""
+"""After this time the first bracket is used even if it is wider than ``TIGHT_NS``. Spans cannot be converted before."""
 PRIORITY = -3
 """torch draws streams from pools of 32 in turn. Other code does not use the pool of this priority."""
 

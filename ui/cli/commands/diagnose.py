@@ -73,7 +73,9 @@ WorldSizeOption = Annotated[
 RunOrFiles = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Run. Default: the newest one. After --logs or --stacks: more files.", metavar="RUN", show_default=False
+        help="Run. Default: the newest one. With --logs or --stacks, more files of this option (from a shell glob).",
+        metavar="RUN",
+        show_default=False,
     ),
 ]
 

@@ -24,7 +24,7 @@ from ui.dashboard.wording import NS_PER_S
 STEPS_OF = {ChartRange.STEPS_100: 100, ChartRange.STEPS_1000: 1000}
 NS_OF = {ChartRange.HOUR: 3600 * NS_PER_S, ChartRange.DAY: 86_400 * NS_PER_S}
 MAX_ATTEMPTS = 100
-"""Most attempts that are shown on the wall clock: the newest ones."""
+"""Largest number of attempts that are shown on the wall clock: the newest ones."""
 LONG_PAUSE = 5
 """A pause between two steps is a gap if it takes this many times the median step time."""
 MAX_MEDIANS = 500
@@ -165,7 +165,8 @@ def _gaps_ns(steps: Series) -> list[tuple[int, int]]:
 
 
 def own_metrics(state: ViewState, reads: Reads) -> tuple[list[str], list[str]]:
-    """The metrics of the user's code: all names that can be charts, and those that the view shows."""
+    """The metrics that the user's code stores with ``rankscope.sample``: all names that a chart can show, and the names
+    that the view shows now."""
     names = [name for name in reads.sample_names(reads.newest(state)) if _can_be_a_chart(name)]
     chosen = state.charts.metrics
     return names, names[:MAX_METRICS] if chosen is None else [name for name in chosen if name in names]

@@ -20,7 +20,7 @@ from ui.dashboard.view_state import StepRange
 from ui.dashboard.wording import NS_PER_S
 
 MAX_POINTS = 500
-"""Most points in one series. Longer windows use longer periods."""
+"""Largest number of points in one series. Longer windows use longer periods."""
 MAX_PERIODS = 50
 """Number of periods for a counter whose total growth is shown. There can be tens of thousands of such counters."""
 MAX_EVENTS = 2_000

@@ -225,12 +225,13 @@ class Reports:
         return self._known.get(attempt)
 
     def freshness(self, run: RunSummary) -> float | None:
-        """A value that changes when :meth:`of` has a newer report of a large run."""
+        """A value that changes when a newer report of a large run is ready. None if no report is ready, or for a small
+        run."""
         newest = self._newest_large(run) if self._is_large(run) else None
         return None if newest is None else newest.at_s
 
     def newest_view(self, run: RunSummary) -> RunView | None:
-        """The view that :meth:`of` examines. None for a large run, whose view is not kept."""
+        """The view that the report of :meth:`of` is based on. None for a large run, whose view is not kept."""
         return None if self._is_large(run) else self._newest_view(run)
 
     def newest_work(self, run: RunSummary) -> ExaminedWork | None:

@@ -12,11 +12,11 @@ class ReadSettings:
     max_cells: int = 240_000
     """A heat map of up to this many ranks times steps is queried step by step. The store pools a larger heat map."""
     max_own_operations: int = 1_000_000
-    """Most operations that are loaded to show compute time as the detectors use it."""
+    """Largest number of operations that are loaded to show compute time as the detectors use it."""
     max_lane: int = 2_000
-    """Most spans of one rank and stream that are loaded. If there are more, the longest are loaded."""
+    """Largest number of spans of one rank and stream that are loaded. If there are more, the longest are loaded."""
     max_operations: int = 6_000_000
-    """Most operations of one analysis. It takes seconds and about a gigabyte."""
+    """Largest number of operations of one analysis. It takes seconds and about a gigabyte."""
     rank_steps_at_once: int = 20_000
     """A page waits for the detectors if ranks times steps are at most this many: about half a second."""
     ranks_judged_at_once: int = 1024

@@ -59,8 +59,12 @@ class Colours:
 
 
 def colours_for(metric: Metric, coloured: Floats) -> Colours:
-    """The scale of a metric. For ratios it is fixed, so that a colour always has the same meaning. Milliseconds span
-    most values. Shares start at 0, so that small differences stay faint."""
+    """The colour scale of a metric, with its ends.
+
+    ratio            fixed ends, so that a colour always has the same meaning
+    milliseconds     the 1st and the 99th percentile of the values
+    share, wait      from 0 to the largest value, so that small differences stay faint
+    """
     title = READINGS[metric].title
     if metric is Metric.RATIO:
         return Colours(scale=RATIO_SCALE, lowest=RATIO_RANGE[0], highest=RATIO_RANGE[1], title=title)

@@ -17,7 +17,7 @@ from ui.dashboard.figures.style import ON_DARK, plain, short
 from ui.dashboard.wording import stamp
 
 MAX_MARKERS = 24
-"""Most markers in one chart. A marker takes about 18 pixels of a chart in a narrow window."""
+"""Largest number of markers in one chart. A marker takes about 18 pixels of a chart in a narrow window."""
 STRIP_PX = 20
 """Height of the strip."""
 MAX_TOLD, MAX_LINES, LINE_LETTERS = 5, 2, 64

@@ -15,9 +15,9 @@ from ui.dashboard.view_state import Metric
 
 MAX_COLUMNS = 600
 MAX_ROWS = 320
-"""Most rows of a picture. A row has at least two pixels."""
+"""Largest number of rows of a picture. A row has at least two pixels."""
 MAX_CELLS = 80_000
-"""Most cells of a picture. A cell is sent as four numbers: about a megabyte in all."""
+"""Largest number of cells of a picture. A cell is sent as four numbers: about a megabyte in all."""
 Reduce = Callable[..., Floats]
 
 

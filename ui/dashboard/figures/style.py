@@ -141,7 +141,7 @@ X_AXIS: Mapping[str, Any] = {
 Y_AXIS: Mapping[str, Any] = {**AXIS, "gridcolor": FAINT}
 
 MAX_LABEL = 28
-"""Most characters of a name in a figure."""
+"""Largest number of characters of a name in a figure."""
 
 
 def framed(

@@ -24,7 +24,7 @@ from ui.dashboard.wording import time_zone
 HEIGHT_PX, TOP_PX, BELOW_PX, LEFT_PX = 290, 52, 56, 62
 MAX_BARS = 240
 MAX_LINES = 24
-"""Most attempts, and most incidents, that are drawn as lines: the newest ones."""
+"""Largest number of attempts, and of incidents, that are drawn as lines: the newest ones."""
 CLASS_COLOURS: dict[TimeClass, str] = {
     TimeClass.USEFUL: "#62aef0",
     TimeClass.REPEATED: "#f2c037",

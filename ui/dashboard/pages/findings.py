@@ -112,7 +112,7 @@ def _step(finding: Finding, facts: RunFacts, around: StepRange | None) -> int:
 WIDE_CHARACTERS = 100
 """Values of evidence with more characters take the whole width."""
 MAX_MARKS = 12
-"""Most link losses in the list. The fleet page has all of them."""
+"""Largest number of link losses in the list. The fleet page has all of them."""
 
 
 def headline(report: Report, facts: RunFacts, state: ViewState) -> Component:

@@ -59,7 +59,7 @@ OPENING_S = 2.0
 """A page that was just opened requests its parts. Updates start after this time."""
 PUSH_EVERY_S = 0.5
 MAX_PAGES = 256
-"""Most pages that are updated at the same time. Other pages poll."""
+"""Largest number of pages that are updated at the same time. Other pages poll."""
 GONE_S = 60.0
 """A page that does not answer for this long is closed. Closing a page does not close its shared socket."""
 

@@ -17,7 +17,7 @@ QUICK_AT_ONCE, SLOW_AT_ONCE = 4, 1
 """How many quick and slow operations run at the same time. An analysis of a large run takes seconds and about a
 gigabyte."""
 MAX_WAITING = 32
-"""Most waiting calls of each kind."""
+"""Largest number of waiting calls of each kind."""
 
 
 class BusyError(RankscopeError):

@@ -28,7 +28,7 @@ from ui.dashboard.view_state import View, ViewState
 from ui.dashboard.wording import count, duration, long_duration
 
 MAX_POINTS = 500
-"""Most windows in one chart. If there are more, those with the widest bounds are shown."""
+"""Largest number of windows in one chart. If there are more, those with the widest bounds are shown."""
 
 
 def clock_history(reads: Reads, facts: RunFacts, host: str) -> list[WindowClocks]:
@@ -92,7 +92,7 @@ def _cells(clock: HostClock, state: ViewState) -> tuple[object, ...]:
 
 
 MAX_NAMED = 8
-"""Most hosts in one sentence."""
+"""Largest number of hosts in one sentence."""
 
 
 def skeleton() -> Component:

@@ -51,9 +51,10 @@ from ui.dashboard.wording import capitalized
 VERDICT_COLOURS = {Verdict.SLOWER: "red", Verdict.FASTER: "teal", Verdict.NO_DIFFERENCE: "gray"}
 MOST_RANKS = 50
 PART_HINT = "steps=100-199/ranks=0-7"
+TWO_PARTS = "choose it as A and as B, then enter steps=0-99 as Part of A and steps=100-199 as Part of B."
 ONE_ATTEMPT = (
-    "Two of its steps are compared below. For a comparison with a verdict, choose another run, or parts of this run: "
-    "Part of A, steps=0-99; Part of B, steps=100-199."
+    "Two of its steps are compared below. For a verdict, choose another run as A, or compare two parts of this run: "
+    + TWO_PARTS
 )
 MEANINGS = (
     "±: half of the 95% interval. Of step: the time that the change adds, as a share of a step of A. The verdict is "
@@ -127,7 +128,7 @@ def _draw_says(state: ViewState, reads: Reads) -> Component:
     """The verdict, or a note that it is being computed, or what is missing."""
     request = comparison_request(state, reads)
     if request is None:
-        return notice("Only one run is stored", "Choose A, such as other steps of this run: Part of A, steps=0-99.")
+        return notice("Only one run is stored", f"Store another run, or compare two parts of this run: {TWO_PARTS}")
     if request.is_one_attempt:
         return notice("A and B are the same attempt", ONE_ATTEMPT)
     try:

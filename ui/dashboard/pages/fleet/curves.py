@@ -21,7 +21,7 @@ from ui.dashboard.records import Floats, Ints, MarkRow
 from ui.dashboard.wording import NS_PER_S
 
 MAX_CURVES = 16
-"""Most curves in one panel: those with the largest values."""
+"""Largest number of curves in one panel: those with the largest values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ DRAWN_ONCE = (Happening.BUSY_PROCESS, Happening.MEMORY_SHORT)
 LETTER_PX = 6.2
 """Approximate width of a letter."""
 MAX_LEVELS = 4
-"""Most lines of labels above a chart."""
+"""Largest number of lines of labels above a chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

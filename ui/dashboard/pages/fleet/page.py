@@ -151,7 +151,7 @@ FAMILY_NAMES = {Family.NETWORK: "Network", Family.GPU: "GPU", Family.HOST: "Host
 FAMILY_TEXT = {Family.NETWORK: "network", Family.GPU: "GPU", Family.HOST: "host"}
 DEVICES = {Family.NETWORK: "network card", Family.GPU: "GPU"}
 MAX_LISTED = 30
-"""Most events in the list below the chart."""
+"""Largest number of events in the list below the chart."""
 
 
 def skeleton() -> Component:

@@ -23,7 +23,7 @@ from ui.dashboard.view_state import StepRange, View, ViewState
 from ui.dashboard.wording import NS_PER_S, count, duration, long_duration, stamp
 
 MAX_INCIDENTS = 100
-"""Most rows of the table: the newest incidents."""
+"""Largest number of rows of the table: the newest incidents."""
 EXACT_S = 600
 """Longer durations are rounded to minutes."""
 MEANINGS = {

@@ -31,7 +31,7 @@ from ui.dashboard.view_state import Form, View, ViewState
 from ui.dashboard.wording import count, degrees, ranks_text
 
 MAX_HOPS = 24
-"""Most hops of a chain that are shown from its begin. The last hop is always shown."""
+"""Largest number of hops of a chain that are shown from its begin. The last hop is always shown."""
 
 
 def chain_list(verdict: HangVerdict, rank: int, facts: RunFacts, state: ViewState) -> Component:

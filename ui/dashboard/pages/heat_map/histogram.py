@@ -25,7 +25,7 @@ from ui.dashboard.view_state import Metric
 from ui.dashboard.wording import count, ranks_text, unbroken
 
 MAX_MARKS = 32
-"""Most suspects with a mark of their own. The text below the histogram names all suspects."""
+"""Largest number of suspects with a mark of their own. The text below the histogram names all suspects."""
 FAR_PERCENT, SPACE_PERCENT = 4.0, 5.0
 """Width of a bar of distant values, and of the space beside it, in which the axis is broken."""
 BREAK = "//"

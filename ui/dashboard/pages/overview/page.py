@@ -64,7 +64,7 @@ RECENT: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 MAX_DECISIONS = 50
 MAX_BESIDE = 7
-"""Most cards in a row of a wide window."""
+"""Largest number of cards in a row of a wide window."""
 
 
 def skeleton(own_names: Sequence[str] = ()) -> Component:

@@ -34,9 +34,9 @@ Row = dict[str, Any]
 AGE_S = 2.0
 OVER_AGE_S = 60.0
 MOST_ROWS = 100
-"""Most rows of the list."""
+"""Largest number of rows of the list."""
 MOST_COMPARED = 250
-"""Most runs whose state, times and findings are compared: those with the newest data."""
+"""Largest number of runs whose state, times and findings are compared: those with the newest data."""
 
 SHOWN = ("recipe", "model", "device")
 """Metadata that is shown below the name of a run."""

@@ -55,9 +55,10 @@ MARGIN_NS = round((REPEAT_S + 1) * NS_PER_S)
 """Samples up to this long before and after the steps are loaded. A counter that does not change is stored only once in
 this time."""
 MAX_POINTS, LEAST_POINTS, HOSTS_AT_FULL = 150, 12, 8
-"""Most and fewest points in one curve. With more hosts than HOSTS_AT_FULL, each curve has fewer points."""
+"""Largest and smallest number of points in one curve. With more hosts than HOSTS_AT_FULL, each curve has fewer points
+than MAX_POINTS."""
 MAX_CURVES = 8
-"""Most curves of one host in one track: those of the devices with the largest values."""
+"""Largest number of curves of one host in one track: those of the devices with the largest values."""
 FULL_SCALE = 2**16 - 1
 
 

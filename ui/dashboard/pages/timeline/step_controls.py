@@ -42,7 +42,7 @@ ORDER_NAMES: Mapping[str, str] = {
 HIDDEN = "hidden"
 COMPARE_TEXT = "this step and a typical step on one time axis"
 MAX_LISTED = 1024
-"""Most ranks in the list to choose from. In a larger run, users type the rank."""
+"""Largest number of ranks in the list to choose from. In a larger run, users type the rank."""
 
 
 def control_values(state: ViewState, reads: Reads) -> dict[str, object]:

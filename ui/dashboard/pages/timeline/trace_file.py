@@ -38,7 +38,7 @@ from ui.dashboard.wording import count
 PATH, FORM, PROFILES = "trace", "form", "profiles"
 """The route, and the fields of its query that are not part of the view."""
 MAX_SPANS = 200_000
-"""Most spans in one file. The command writes larger files."""
+"""Largest number of spans in one file. The command writes larger files."""
 
 
 MAX_PROFILES = 8
