@@ -24,6 +24,8 @@ from diagnose.model.peers import (
     Excess,
     Stretch,
     highest_stretch,
+    highest_stretches,
+    least_excess,
     log_ratios,
     measure_excess,
     medians,
@@ -56,6 +58,8 @@ CERTAIN_RATIO = 1.1
 STEP_NOISE_FLOOR = 0.01
 SAMPLED_RANKS = 1024
 RANK_SPREAD_FLOOR = 0.005
+ROUNDING = 1 - 1e-9
+"""The test of all ranks together is this much lower than that of one rank, because sums are rounded differently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +102,7 @@ def detect_compute_stragglers(view: RunView) -> list[Finding]:
     load = expert_load(view)
     for stage, work in view.work.items():
         compared = _compare(stage, work.ns if load is None else work.ns / load.factor(stage), view)
-        certain = [each for rank in range(work.ns.shape[1]) if (each := _slowness(rank, compared, view)) is not None]
+        certain = [each for rank in _candidates(compared) if (each := _slowness(rank, compared, view)) is not None]
         for found in [*_without_shadows(certain), *_companions(certain, compared, view)]:
             slow.setdefault(found.rank, []).append(found)
     slow = _without_shadows_in_other_stages(slow)
@@ -110,6 +114,27 @@ def _compare(stage: Stage, ns: Floats, view: RunView) -> _Compared:
     log_ratio = log_ratios(ns, expected)
     noise = step_noise(log_ratio, STEP_NOISE_FLOOR)
     return _Compared(stage=stage, log_ratio=log_ratio, excess_ns=ns - expected, noise=noise)
+
+
+def _candidates(compared: _Compared) -> list[int]:
+    """The ranks that pass the first test of ``_slowness`` at one of ``BARS``, and perhaps a few more.
+
+    All ranks are tested together. Of thousands of ranks, only a few are left to be examined one by one.
+    """
+    found = np.zeros(compared.log_ratio.shape[1], dtype=np.bool_)
+    rows = np.arange(len(compared.log_ratio))[:, None]
+    for bar in BARS:
+        half_way = np.log(bar) / 2
+        first, last = highest_stretches(compared.log_ratio - half_way)
+        within = np.where((rows >= first) & (rows <= last), compared.log_ratio, np.nan)
+        num_high, num_known = (within > half_way).sum(axis=0), (~np.isnan(within)).sum(axis=0)
+        significant = least_excess(MIN_Z, compared.noise, num_rows=1) / np.sqrt(np.maximum(num_known, 1))
+        found |= (
+            (num_high >= MIN_SHARE * num_known * ROUNDING)
+            & (num_high - 2 * (num_known - num_high) >= MIN_STEPS)
+            & (medians(within, axis=0) >= np.maximum(np.log(bar), significant) * ROUNDING)
+        )
+    return np.flatnonzero(found).tolist()
 
 
 def _slowness(rank: int, compared: _Compared, view: RunView) -> Slowness | None:

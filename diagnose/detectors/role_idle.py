@@ -13,7 +13,7 @@ import numpy as np
 from diagnose.detectors.evidence import MIN_STEPS
 from diagnose.findings import Finding, Kind, Severity
 from diagnose.model.peers import measure_excess
-from diagnose.model.roles import Busy, busy_by_role
+from diagnose.model.roles import Busy, busy_by_role, role_views
 from diagnose.model.view import RunView
 
 NAME = "role-idle"
@@ -29,8 +29,10 @@ NOISE = 0.01
 
 def detect_idle_roles(view: RunView) -> list[Finding]:
     """One finding for each role that waits. No finding for a job with one role, or with a role that records no work."""
+    if len(role_views(view)) < 2 or len(view.steps) < MIN_STEPS:
+        return []
     roles = busy_by_role(view)
-    if len(roles) < 2 or len(view.steps) < MIN_STEPS or any(not each.share.any() for each in roles):
+    if any(not each.share.any() for each in roles):
         return []
     longest = max(roles, key=lambda each: each.typical)
     costs = [(each, _cost(each, longest, roles)) for each in roles if each is not longest]

@@ -25,7 +25,7 @@ import numpy as np
 
 from diagnose.model.compute_time import INNER_STAGES
 from diagnose.model.operations import Bools, Floats, Ints, Operations, summed
-from diagnose.model.self_time import Covered, LineOfRanks, by_stage, covered
+from diagnose.model.self_time import Covered, LineOfRanks, blocks_of_ranks, by_stage, covered
 from diagnose.model.view import RunView
 from telemetry.stages import Stage, StageClass, Stream
 
@@ -79,11 +79,33 @@ def exposed_of(
     compute = [each for stage, each in operations.items() if stage.stage_class is StageClass.COMPUTE]
     if not moving or not compute:
         return {}
-    line = LineOfRanks([*moving.values(), *compute, *([waits] if waits is not None else [])])
+    blocks = [
+        _exposed_of_ranks(
+            {stage: each.chosen(ranks=ranks) for stage, each in moving.items()},
+            [each.chosen(ranks=ranks) for each in compute],
+            None if waits is None else waits.chosen(ranks=ranks),
+            on_device=on_device,
+        )
+        for ranks in blocks_of_ranks(compute[0].present.shape[2])
+    ]
+    found = {stage: np.concatenate([block[stage] for block in blocks], axis=1) for stage in moving}
+    if on_device and waiting_ns is not None:  # on the host, operations inside compute spans are counted above
+        found[Stage.PARAMS_ALL_GATHER] = found[Stage.PARAMS_ALL_GATHER] + waiting_ns
+    return found
+
+
+def _exposed_of_ranks(
+    moving: Mapping[Stage, Operations], compute: list[Operations], waits: Operations | None, *, on_device: bool
+) -> dict[Stage, Floats]:
+    """The same for a block of ranks. They may have no operation of a stage, no compute spans and no waits."""
+    parts = [each for each in (*moving.values(), *compute, *([waits] if waits is not None else [])) if each.count]
+    if not parts:
+        return {stage: each.total_ns() for stage, each in moving.items()}
+    line = LineOfRanks(parts)
     begin, duration, place = line.flat(moving.values())
     end = begin + duration
-    begin = _waited_since(begin, end, line, waits)
-    stage = np.repeat([int(stage) for stage in moving], [int(each.present.sum()) for each in moving.values()])[place]
+    begin = _waited_since(begin, end, line, waits if waits is not None and waits.count else None)
+    stage = np.repeat([int(stage) for stage in moving], [each.count for each in moving.values()])[place]
     cover = line.covered(compute)
     stops = _inside(begin, end, cover)
     if on_device:
@@ -94,10 +116,7 @@ def exposed_of(
         mine = np.flatnonzero(_is_among(stages_of_axis(axis))[stage])
         exposed[place[mine]] = _uncovered(begin[mine], end[mine], cover, stopped)
     dense = by_stage(exposed, moving)
-    found = {stage: summed(dense[stage], each.present) for stage, each in moving.items()}
-    if on_device and waiting_ns is not None:  # on the host, operations inside compute spans are counted above
-        found[Stage.PARAMS_ALL_GATHER] = found[Stage.PARAMS_ALL_GATHER] + waiting_ns
-    return found
+    return {stage: summed(dense[stage], each.present) for stage, each in moving.items()}
 
 
 def exposed_along(view: RunView) -> dict[str, Floats]:
@@ -143,6 +162,8 @@ def _waited_since(begin_ns: Ints, end_ns: Ints, line: LineOfRanks, waits: Operat
 
 def _inside(begin_ns: Ints, end_ns: Ints, cover: Covered) -> Bools:
     """Whether each interval lies wholly inside one covered interval."""
+    if not len(cover.begin_ns):
+        return np.zeros(len(begin_ns), dtype=np.bool_)
     around = np.searchsorted(cover.begin_ns, begin_ns, side="right") - 1
     return np.asarray((around >= 0) & (end_ns <= cover.end_ns[np.maximum(around, 0)]))
 

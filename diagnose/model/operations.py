@@ -124,6 +124,11 @@ class Operations:
     """-1 without an operation. None: sizes of this stage are not loaded."""
 
     @property
+    def count(self) -> int:
+        """Number of operations."""
+        return int(np.count_nonzero(self.present))
+
+    @property
     def present(self) -> Bools:
         return self.duration_ns >= 0
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from diagnose.model.fleet import NS_PER_S
-from diagnose.model.operations import Bools, Floats, Ints, Operations, recorded_masks, usual_mask
+from diagnose.model.operations import Floats, Ints, Operations, recorded_masks, usual_mask
 from diagnose.model.outages import Effect, Outage, Stretched, find_outages, may_carry
 from diagnose.model.peers import medians
 from diagnose.model.view import RunView
+from telemetry.clocks.align_evidence import Shift
 from telemetry.stages import Stage, StageClass
 
 MUCH = 0.3
@@ -53,9 +54,11 @@ def with_effects(view: RunView) -> RunView:
 
 def effect_of(view: RunView, outage: Outage) -> Effect:
     """The effect of ``outage`` on the steps of ``view``. Empty if they do not overlap."""
-    is_home = np.array([host == outage.host for host in view.hosts], dtype=np.bool_)
-    home = set(np.flatnonzero(is_home).tolist())
-    held = [each for stage in view.operations for each in _held(view, stage, outage, is_home)] if home else []
+    home = {rank for rank, host in enumerate(view.hosts) if host == outage.host}
+    held: list[_Held] = []
+    if home:
+        clocks = _clocks(view, outage)
+        held = [each for stage in view.operations for each in _held(view, stage, outage, clocks)]
     direct: dict[tuple[Stage, tuple[int, ...]], Stretched] = {}
     for each in held:
         ranks = _group(view, each)
@@ -85,11 +88,11 @@ class _Held:
     held_s: float
 
 
-def _held(view: RunView, stage: Stage, outage: Outage, is_home: Bools) -> Iterator[_Held]:
-    """Operations of a stage that were delayed during the outage."""
+def _held(view: RunView, stage: Stage, outage: Outage, clocks: tuple[Ints, Ints]) -> Iterator[_Held]:
+    """Operations of a stage that were delayed during the outage. ``clocks``: see :func:`_clocks`."""
     operations = view.operations[stage]
     until_ns = outage.up_ns or view.fleet.seen_ns or 2**62
-    shift_ns, slack_ns = _clocks(view, outage, is_home)
+    shift_ns, slack_ns = clocks
     near = _near(view, outage.down_ns, until_ns, int((abs(shift_ns) + slack_ns).max()))
     least_ns = max(LEAST_S, MUCH * outage.seconds(until_ns)) * NS_PER_S
     started, lasted = operations.start_ns[near] - shift_ns, operations.duration_ns[near]
@@ -112,15 +115,21 @@ def _held(view: RunView, stage: Stage, outage: Outage, is_home: Bools) -> Iterat
         )
 
 
-def _clocks(view: RunView, outage: Outage, is_home: Bools) -> tuple[Ints, Ints]:
-    """How far each rank's clock is ahead of the clock of the outage's host, and the error bound, [ranks]."""
-    shift_ns = np.zeros(len(is_home), dtype=np.int64)
-    slack_ns = np.where(is_home, 0, CLOCKS_NS)
-    for host in set(view.hosts) - {"", outage.host}:
-        if (known := view.clocks.between(outage.host, host, outage.down_ns)) is not None:
-            there = np.array([name == host for name in view.hosts], dtype=np.bool_)
-            shift_ns[there], slack_ns[there] = known.offset_ns, known.bound_ns
-    return shift_ns, slack_ns
+def _clocks(view: RunView, outage: Outage) -> tuple[Ints, Ints]:
+    """How far each rank's clock is ahead of the clock of the outage's host, and the error bound, [ranks].
+
+    The time does not grow with ranks times hosts: a job may have thousands of both.
+    """
+    unknown = Shift(offset_ns=0, bound_ns=CLOCKS_NS)
+    of_host = {
+        host: (view.clocks.between(outage.host, host, outage.down_ns) if host else None) or unknown
+        for host in set(view.hosts)
+    }
+    shifts = [of_host[host] for host in view.hosts]
+    return (
+        np.array([shift.offset_ns for shift in shifts], dtype=np.int64),
+        np.array([shift.bound_ns for shift in shifts], dtype=np.int64),
+    )
 
 
 def _near(view: RunView, down_ns: int, until_ns: int, apart_ns: int) -> slice:

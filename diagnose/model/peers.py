@@ -144,6 +144,19 @@ def highest_stretch(series: Floats) -> Stretch:
     return best
 
 
+def highest_stretches(values: Floats) -> tuple[Ints, Ints]:
+    """The first and the last row of :func:`highest_stretch`, for each column of ``values`` [rows, columns]."""
+    best, current = np.full(values.shape[1], -np.inf), np.zeros(values.shape[1])
+    begin, first, last = (np.zeros(values.shape[1], dtype=np.int64) for _ in range(3))
+    for row, added in enumerate(np.nan_to_num(values)):
+        restarts = current <= 0.0
+        current = np.where(restarts, 0.0, current) + added
+        begin[restarts] = row
+        is_best = current > best
+        best[is_best], first[is_best], last[is_best] = current[is_best], begin[is_best], row
+    return first, last
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
     """How much, how often and how significantly a series is above zero."""

@@ -3,6 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from diagnose.detectors import compute_straggler
 from diagnose.detectors.compute_straggler import detect_compute_stragglers
 from diagnose.findings import Kind, Role
 from telemetry.stages import Stage
@@ -122,3 +123,17 @@ def test_rank_that_was_always_slightly_slow_is_reported_promptly_when_it_slows_d
     assert finding.ranks == [4]
     assert finding.window.first_step == 120 - slow_steps
     assert finding.evidence["ratio"] == pytest.approx(3.0, rel=0.1)
+
+
+@over_seeds(range(20))
+def test_ranks_that_are_examined_one_by_one_include_each_rank_that_passes(seed: int) -> None:
+    """The first test of all ranks together may not lose one."""
+    random = np.random.default_rng(seed)
+    slow = {int(rank): float(random.uniform(1.01, 1.4)) for rank in random.integers(0, 16, size=3)}
+    view = make_view(Topology(dp=4, pp=2, tp=2), slow=slow, jitter=float(random.choice([0.02, 0.3])), seed=seed)
+    for stage, work in view.work.items():
+        work.ns[random.integers(0, len(work.ns), size=4), random.integers(0, 16, size=4)] = np.nan
+        compared = compute_straggler._compare(stage, work.ns, view)
+        passing = [rank for rank in range(16) if compute_straggler._slowness(rank, compared, view)]
+        assert set(passing) <= set(compute_straggler._candidates(compared))
+    assert len(compute_straggler._candidates(compared)) < 16

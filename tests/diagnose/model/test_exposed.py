@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+from diagnose.model import self_time
 from diagnose.model.exposed import AXIS_OF_STAGE, exposed_of
 from diagnose.model.operations import ABSENT, Operations
+from diagnose.model.self_time import without_inner
 from telemetry.stages import Stage, StageClass
+from tests.diagnose.over_seeds import over_seeds
 
 Spans = dict[Stage, list[tuple[int, int]]]
 """Begin and end of each span of one rank."""
@@ -141,3 +144,21 @@ def test_exposed_time_equals_a_plain_loop_over_nanoseconds(seed: int) -> None:
     for axis in ("dp", "pp", "tp"):
         mine = [ns for stage, ns in found.items() if AXIS_OF_STAGE[stage] == axis]
         assert np.sum(mine, axis=0).tolist() == [by_loop(spans, axis) for spans in ranks]
+
+
+@over_seeds(range(10))
+def test_result_does_not_depend_on_the_number_of_ranks_examined_together(seed: int) -> None:
+    """Also if ranks of a block have no compute, no waits or no operation of a stage."""
+    random = np.random.default_rng(seed)
+    stages = (Stage.FORWARD_COMPUTE, Stage.TP_ALL_GATHER, Stage.GRADS_REDUCE_SCATTER, Stage.COMMUNICATION_WAIT)
+    ranks: list[Spans] = []
+    for _ in range(7):
+        some = [stage for stage in stages if random.random() < 0.6]
+        ranks.append({stage: [(int(begin), int(begin) + 9) for begin in random.integers(0, 60, 3)] for stage in some})
+    ranks.append({stage: [(1, 9)] for stage in stages})
+    compute, inner = ({stage: operations([each.get(stage, []) for each in ranks])} for stage in stages[:2])
+    expected = exposed(*ranks), without_inner(compute, inner)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(self_time, "RANKS_AT_ONCE", 2)
+        found = exposed(*ranks), without_inner(compute, inner)
+    np.testing.assert_equal(found, expected)
