@@ -156,8 +156,8 @@ NOTE = """\
   by themselves, or the verdict lists a contradiction. All other cases are in the row *nothing contradicts it*. In these
   cases, the verdict can be that of the false source. For example, stacks show no operations. So stacks do not
   contradict dumps of another hang in which a rank issued a wrong collective. No rule can distinguish such a false
-  source from a true one. In this row, {innocent} verdicts name an innocent rank. The first line of {sole} of them says that
-  only one source names the rank.
+  source from a true one. In this row, {innocent} verdicts name an innocent rank. The first line of {sole} of them says
+  that only one source names the rank.
 """
 HEADINGS = ("exact", "some of the faulty ranks", "operation, no rank", "undecided", "innocent rank named")
 
