@@ -83,8 +83,9 @@ def _run(module: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 HEADINGS = ("case", "faulty ranks", "program", "ranks named", "exact", "verdicts", "lines", "exit status")
 NOTES = """\
-`fr_trace` names all ranks that it reports as missing from a collective. A repeated set of ranks is counted once. The
-exit status is always 0. It reads the rank from the file name, so `-p {prefix}` must be complete. With `-p {short}` it
+For `fr_trace`, *ranks named* are all ranks that it reports as missing from a collective, and *verdicts* is the number
+of different sets of such ranks. Its exit status is 0 also if it reports a mismatch. `fr_trace` takes the number of a
+rank from the file name after the prefix. So the prefix must be complete (`-p {prefix}`). With `-p {short}`, `fr_trace`
 ends with `{short_says}` (exit status {short_status}).
 """
 

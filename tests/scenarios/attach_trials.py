@@ -57,9 +57,10 @@ HEADINGS = (
 VERSION = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
 NOTE = """\
 - Each framework trains a small model on gloo ranks of one machine. rankscope is installed with pip into the environment
-  of the framework. The scripts do not know rankscope. `RANKSCOPE_COLLECTOR`, `RANKSCOPE_RUN` and `RANKSCOPE_SPOOL` are
-  set. A rank starts the agent, with its default settings.
-- *Losses bit-identical*: the healthy and the slowed training have the losses of a training without these variables.
+  of the framework. The training scripts do not use rankscope. Only the variables `RANKSCOPE_COLLECTOR`, `RANKSCOPE_RUN`
+  and `RANKSCOPE_SPOOL` are set. A rank starts the agent, with its default settings.
+- *Losses bit-identical*: the healthy and the slowed training have exactly the losses of a training without these
+  variables.
 - *Slowed*: each forward of a random rank takes {factor:g} times its own processor time. *Exactly*: `rankscope diagnose`
   reports this rank as compute-straggler above info, and nothing else, after {num_steps} steps.
 - *Stopped*: a random rank gets SIGSTOP at a random time. *Exactly*: `rankscope diagnose hang` names this rank and no

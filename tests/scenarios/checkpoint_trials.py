@@ -32,8 +32,9 @@ TITLE = "Kills while checkpoints are written"
 GRID: Grid = (2, 2, 2)
 HEADINGS = ("killed", "kills", "during a write", "newest complete checkpoint loaded", "last step")
 NOTES = """\
-"During a write": the kill left an incomplete checkpoint. Each loaded checkpoint has the values of its step. The
-trainings have losses that are bit-identical to those of an undisturbed training.
+*During a write*: kills that left an incomplete checkpoint. After each kill, the newest complete checkpoint is loaded,
+and its values are compared with those of its step. The losses of the killed and continued trainings are bit-identical
+to those of a training without a kill.
 """
 
 

@@ -52,12 +52,17 @@ HEADINGS = (
     "goodput beside the trial's clock, worst",
 )
 NOTES = """\
-Two nodes of one rank each, two spares, a collector, a watcher, and a checkpoint in every step. "Right": exit status 0,
-losses of all steps equal bit by bit to those of an undisturbed training, no healthy node blocked, no process left.
-Seconds are from the fault to the first step that was never done before. They include the checks of the suspected node.
-The last column compares the cost of all incidents in `rankscope goodput` with the gap that the trial saw between two
-steps, less a usual step. A trial is not right if they differ by more than 5%.
-Kinds with a link have nodes in network namespaces and no collector. "data link down" blocks the node with the fault.
+A job has two nodes of one rank each, two spares, a collector and a watcher. It writes a checkpoint in every step.
+
+- *Right*: all of this is true. The command ends with status 0. The losses of all steps are bit-identical to those of a
+  training without a fault. No healthy node is blocked. No process is left.
+- *Seconds to a new step*: from the fault to the end of the first step that the job had not reached before. They include
+  the check of the suspected node.
+- *Goodput beside the trial's clock*: the trial itself measures how much longer than usual the job was between two steps
+  because of the fault. The column has the difference between this time and the cost of the incidents in
+  `rankscope goodput`. A trial with more than 5% difference is not right.
+- In the trials of a link, the nodes are network namespaces and there is no collector. After *data link down* (only the
+  network between the ranks fails), the node with the fault must be blocked.
 """
 Fault = Callable[[DrivenJob, random.Random], None]
 

@@ -29,20 +29,24 @@ MAX_ALERT_STEPS = 20
 HEADINGS = ("fault", "jobs", "exact", "link losses counted by the kernel", "link losses reported", "others named")
 ALERTS_HEADINGS = ("fault", "jobs", "exact", "seconds, median (worst)", "steps, median (worst)", "bound")
 NOTES = """\
-Four hosts (network namespaces, veth pairs, a bridge) with two ranks each train dp2 x pp2 x tp2 under gloo. The link
-of one host is taken down at the switch, for 0.5, 3 or 8 s at a random moment or permanently. Or `tbf` limits its rate
-during the run. *Exact* means:
+Four hosts with two ranks each train with gloo (dp2 x pp2 x tp2). The hosts are network namespaces of one machine, and a
+bridge connects them. In the trials with a link loss, the link of one host goes down at a random moment, for 0.5, 3
+or 8 s or permanently. In the trials with a slow link, the kernel limits the rate of the link of one host (`tbf`) during
+the run. *Exact* means that all of this is true:
 
-- Each link loss that the kernel counted is reported on the right card, and nothing else is named.
+- Each link loss that the kernel counted is reported for the right card, and nothing else is named.
 - Three flaps are a finding, one flap is not.
 - A flap is never reported as a hang.
 - A permanent link loss is a hung collective with this card as its cause.
 - A slow link is reported with its host."""
 ALERTS_NOTES = """\
-The jobs are those of "Disturbed networks". `rankscope alerts run` runs on the same two cores. The time ends at the
-line of the alert. It begins at the third flap, the permanent link loss, the stop of the rank, or the first slow step
-(factor 3). *Exact* means the same. The rank that stopped or was slow is named, and no other.
-*Bound*: the longest time or number of steps that is accepted."""
+The jobs are those of [Disturbed networks](#disturbed-networks), with a slow rank (factor 3) or a stalled rank in
+addition. `rankscope alerts run` runs on the same two cores as the job.
+
+- *Seconds* and *steps* begin at the fault: the third flap, the permanent link loss, the stop of the rank, or the first
+  slow step. They end when the watcher writes the alert.
+- *Exact*: as for disturbed networks. For a stalled or slow rank, the alert names this rank and no other.
+- *Bound*: the longest time or largest number of steps that is accepted."""
 
 
 @contextmanager

@@ -31,11 +31,14 @@ HEADINGS = (
     *("seconds to the verdict, median (worst)", "seconds after the stall threshold, median (worst)"),
 )
 NOTES = """\
-Seconds are counted from the start of the fault to the first verdict in the store that did not change later.
-The stall threshold is learned from the usual step time ({settings}). The death of a rank is reported immediately.
-
-"From the spool alone": the job has ended, and the collector was killed. Half of the jobs ended by `kill -9` of the
-launcher.
+- *8 / 16 ranks*: the number of trials with 8 and with 16 ranks.
+- *Exact from the spool alone*: `rankscope diagnose hang --spool` was exact after the collector was killed and the job
+  had ended. Half of the jobs ended by `kill -9` of the launcher.
+- *Other ranks named earlier*: verdicts before the last one that named a healthy rank.
+- *Seconds to the verdict*: from the start of the fault to the first verdict in the store that did not change later.
+- The agent collects evidence when no rank has begun a step for longer than the stall threshold. The threshold is
+  learned from the usual step time ({settings}). Negative seconds after the threshold mean that the verdict was earlier.
+  The reason is that the death of a rank is reported immediately.
 """
 
 

@@ -44,10 +44,14 @@ HEADINGS = (
     "steps with other sequences",
 )
 NOTES = f"""\
-A rank is killed while a checkpoint is written after every step. Differences are relative, to the same training on the
-first grid without a kill. The limit is {MAX_DIFFERENCE:g}. "Copies read": bytes that all ranks read together, divided
-by the size of the checkpoint. The limit is {MAX_COPIES}. The sequences of each step are compared one by one, in their
-order.
+Each training writes a checkpoint after every step. A rank is killed during a write, and the training continues on the
+grid in the column *resumed as*.
+
+- *Largest difference of a loss*: relative, compared with the same training on the first grid without a kill. The limit
+  is {MAX_DIFFERENCE:g}.
+- *Copies read*: the bytes that all ranks read together, divided by the size of the checkpoint. The limit is
+  {MAX_COPIES}.
+- *Steps with other sequences*: steps that train on other sequences of tokens, or in another order, than without a kill.
 """
 
 

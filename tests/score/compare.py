@@ -42,12 +42,14 @@ STAGES = (Stage.FORWARD_COMPUTE, Stage.BACKWARD_COMPUTE, Stage.OPTIMIZER)
 GRIDS = (*SMALL, Topology(dp=8, pp=8, tp=4))
 HEADINGS = ("pairs", "number", "right", "wrong difference", "nothing found", "verdict `slower`")
 NOTE = """\
-- *Right*: equal runs show no difference of any kind: step time, stage or rank. Otherwise exactly the stage or exactly
-  the rank of the fault is named, as slower, and nothing else.
-- *Wrong difference*: a stage or rank that the fault does not have, or any difference of equal runs.
-- The verdict is about the whole step. A stage of 20 ms that takes 3% longer is named, but the job is not slower.
-- Grids have 8 to 512 ranks. About every fifth pair shards its parameters. Each side has 40 to 120 steps.
-- The noise is that of a published production trace. A quarter of the equal pairs have five times this noise.
+- A pair is two simulated runs, A and B. B may contain a fault.
+- *Right*: for equal runs, no difference is reported, neither of the step time nor of a stage or rank. For a fault, the
+  report names exactly its stage or rank as slower, and nothing else.
+- *Wrong difference*: a stage or rank without a fault is named, or a difference of equal runs is reported.
+- *Verdict `slower`*: the whole step is slower. If a stage of 20 ms takes 3% longer, the report names the stage, but the
+  step is not slower.
+- Runs have 8 to 512 ranks and 40 to 120 steps. In about every fifth pair, parameters are sharded.
+- Durations vary as in a published production trace. In a quarter of the equal pairs they vary five times as much.
 - Stages that become longer: {stages}.
 - Seeds begin at {first}. Thresholds were tuned on other seeds.
 - Not tested: jobs with roles, restarts, and a fault in A.
@@ -212,8 +214,8 @@ def _detectable(outcomes: Sequence[Outcome]) -> str:
         known = [each.detectable[name] for each in plain if name in each.detectable]
         rows.append((name, str(len(known)), f"{median(known):.1%}", f"{max(known):.1%}"))
     heading = (
-        "A change of a stage on all ranks is found if it is at least this large. Median and worst value over the pairs "
-        "with this noise:"
+        "The next table shows how much longer a stage must take, on all ranks, so that the comparison finds the change."
+        " This limit differs from pair to pair. *Median* and *worst* are over the pairs with the usual noise:"
     )
     return f"{heading}\n\n{as_table(('stage', 'pairs', 'median', 'worst'), rows)}"
 

@@ -135,26 +135,29 @@ def all_judged(first: int, count: int, at_once: int, trials: Sequence[Path]) -> 
 
 
 NOTE = """\
-- The sources are judged alone, in pairs, and all four together. `some` in the column *ranks that report*: up to two
-  ranks have no evidence in a source, some ranks were ended before their watchdogs reported, and the stacks of some
-  waiting ranks do not show that they wait.
-- *Some of the faulty ranks*: no other rank is named. *Operation, no rank*: the verdict names the operation that is
-  stuck. This is right if the device or the network is stuck. *Undecided*: the next step names the evidence that is
-  missing.
-- The real NCCL jobs have dumps only. Their logs and answers of RAS are written from the counts in the dumps. The real
-  gloo jobs have no RAS, and some ended before the agent took dumps. Their commands state the number of ranks.
-- Simulated hangs: seeds begin at {first}. One or two ranks stop, in jobs of 8 to 64 ranks. Half of the commands state
-  the number of ranks (`--world-size`).
-- A false source is one of the following. *Earlier hang*: another hang of the same job, often with almost equal counts.
-  *Healthy moment*: a moment before the hang. *Other numbering*: all ranks have other numbers. *Swapped ranks*: the
-  evidence of two ranks is exchanged. All ranks of a false source report. RAS of a healthy moment is read twice, as the
-  command reads the RAS service.
-- The tables of false sources count cases in which the true sources contradict the false one: they name faulty ranks by
-  themselves, or the verdict lists a contradiction. The last row of the last table counts all others. There, the true
-  source shows nothing that contradicts the false one, and a verdict can be that of the false source alone. Stacks, for
-  example, show no operations, so dumps of another hang in which a rank issued a wrong collective agree with them. No
-  rule can distinguish such a source from a true one. The first lines of {sole} of the {innocent} verdicts in the last
-  column of that row say that only one source names the rank.
+- The second table has verdicts from a single source, from pairs of sources, and from four sources together.
+- *Ranks that report*: `all` means that each source has evidence of each rank. `some` means that evidence is missing: up
+  to two ranks have no evidence in a source, some ranks were ended before their watchdogs reported, and the stacks of
+  some waiting ranks do not show that they wait.
+- *Some of the faulty ranks*: the verdict names a part of the faulty ranks, and no healthy rank. *Operation, no rank*:
+  the verdict names the operation that is stuck. This is right if a device or the network is stuck. *Undecided*: the
+  verdict names no rank, and its next step says which evidence is missing.
+- For the real NCCL jobs only dumps were published. Their logs and RAS answers were made from the counts in the dumps.
+  The real gloo jobs have no RAS, and some of them ended before the agent collected dumps. In their commands, the number
+  of ranks is given (`--world-size`).
+- Simulated hangs: seeds begin at {first}. One or two ranks stop, in jobs of 8 to 64 ranks. In half of the commands,
+  the number of ranks is given.
+- The third table has verdicts from true sources and a *false* one: evidence that does not belong to this hang. The
+  fourth table shows the kinds of false sources. *Earlier hang*: another hang of the same job, often with almost equal
+  counts. *Healthy moment*: a moment before the hang. *Other numbering*: the ranks have other numbers. *Swapped ranks*:
+  the evidence of two ranks is exchanged. A false source has evidence of all ranks. RAS of a healthy moment is read
+  twice, as `rankscope diagnose hang` does.
+- The third and the fourth table count cases in which the true sources contradict the false one: they name faulty ranks
+  by themselves, or the verdict lists a contradiction. All other cases are in the row *nothing contradicts it*. In these
+  cases, the verdict can be that of the false source. For example, stacks show no operations. So stacks do not
+  contradict dumps of another hang in which a rank issued a wrong collective. No rule can distinguish such a false
+  source from a true one. In this row, {innocent} verdicts name an innocent rank. The first line of {sole} of them says
+  that only one source names the rank.
 """
 HEADINGS = ("exact", "some of the faulty ranks", "operation, no rank", "undecided", "innocent rank named")
 

@@ -16,19 +16,20 @@ NOTE = """\
 - *Recall*: the share of runs in which the fault is named with exactly its ranks, host or stage.
 - *Wrong findings*: all other findings, of any severity. In healthy runs only findings above `info` count.
 - Every third run is healthy.
-- The noise is that of a published production trace. In a quarter of the runs it is five times as strong. The rows of
-  slow ranks by factor and of large runs do not contain such runs.
+- Durations vary as in a published production trace. In a quarter of the runs they vary five times as much. The rows
+  *slow rank, factor ...* and *slow rank among ... ranks* contain no such runs.
 - In half of the runs the clocks of hosts are wrong by up to 10 ms and drift.
 - Seeds begin at {first}. Thresholds were tuned on seeds below 1,000,000 only.
-- Hosts of a flapping card or a throttled GPU send the samples that their agents would send. Hosts around a throttled
-  GPU do the same.
-- Not tested: throttling in waves of less than 20 steps, declines below 8 times the communication time. Also not tested:
-  contention below 3 times the wall time, slow links of hosts that share all groups.
+- Runs with a flapping card or a throttled GPU contain the host samples that agents would send. For a throttled GPU,
+  they also contain samples of other hosts, to compare with.
+- Not tested: throttling in waves of less than 20 steps; declines in which communication takes less than 8 times as
+  long; contention in which compute takes less than 3 times as long; slow links if each group has a member on the slow
+  host.
 """
 MISSES = """\
-All misses. Each line has the seed, the grid or mesh, the number of steps, the device, the injected fault and the
-result. A run begins at a random step number, so `first_step` can be larger than the number of steps. Numbers in
-brackets are ranks."""
+This list has all misses: faults that were not found exactly, and wrong findings. Each line has the seed, the grid or
+mesh, the number of steps, the device, the injected fault and the result. A run begins at a random step number, so
+`first_step` can be larger than the number of steps. Numbers in brackets are ranks."""
 """Above the list."""
 
 

@@ -20,11 +20,13 @@ TITLE = "Slow runs, real"
 COMMAND = "python -m tests.score.real"
 HEADINGS = ("run", "expected", "reported", "exact")
 NOTE = """\
-Eight ranks (dp 2, pp 2, tp 2) run the demo's training on the cores of one machine. Faults from outside begin
-after eight healthy steps. *Reported*: the findings of `rankscope diagnose` up to twenty steps later.
+Eight ranks (dp 2, pp 2, tp 2) run the training of the demo on the cores of one machine. In the last four rows, other
+processes cause the fault, after eight healthy steps. *Reported*: the findings of `rankscope diagnose` up to twenty
+steps later.
 
-The table is of a machine without other work. The run with garbage collection (`--only 7`) was repeated beside other
-work: it was named in two of seven runs, and nothing else was reported. Without other work it was named in both repeats.
+No other programs ran on the machine during these runs. The run with garbage collection (`--only 7`) was repeated while
+other programs used the machine: the fault was found in two of seven runs, and nothing else was reported. It was found
+in both repeats without other programs.
 """
 
 NamedRanks = list[tuple[str, list[int]]]

@@ -26,19 +26,20 @@ COUNT = 100
 LEAST_PRECISION, LEAST_RECALL = 0.99, 0.95
 HEADINGS = ("job", "runs", "faults", "found, exact", "recall", "wrong findings", "precision")
 NOTE = """\
-- *Exact*: the finding has the right kind and exactly the ranks of the fault. A tail, an idle role and unequal experts
-  name no rank. `role-idle` must also name the right role.
+- *Exact*: the finding has the right kind and names exactly the ranks of the fault. The findings about long-tailed
+  rollouts, an idle role and unequal experts must name no rank. `role-idle` must also name the right role.
 - *Wrong findings*: all other findings, of any severity. In healthy runs only findings above `info` count.
-- Jobs with roles: {roles}. Roles work at the same time on the data of different steps. In healthy runs they work
-  between 55% and 95% of the time of typical rollouts, and the lengths of rollouts vary by 30%.
+- Jobs with roles: {roles}. Roles work at the same time on the data of different steps. In healthy runs, the work of the
+  other roles takes between 55% and 95% of the time of typical rollouts, and the lengths of rollouts vary by 30%.
 - Jobs with experts: {meshes}. In healthy runs the tokens of ranks differ by 5% over the run, and by 4% in each step.
-- Slow ranks take 1.1 to 3 times as long. The rollouts of one random rank take 1.8 to 4 times as long in 70% or 100% of
-  the steps. Idle roles have a third or a fifth of their work. Loaded experts receive 1.5 to 3 times the mean number of
-  tokens.
-- In the last row both findings are expected. The slow rank is not among those with the most tokens.
-- A quarter of the runs have five times the noise of a published production trace.
+- Faults: slow ranks compute 1.1 to 3 times as long. Long-tailed rollouts of one random rank take 1.8 to 4 times as
+  long, in 70% or 100% of the steps. Idle roles have a third or a fifth of their usual work. Experts with too many
+  tokens receive 1.5 to 3 times the mean number.
+- In the row *experts, unequal, and a slow rank*, each run has both faults, and both findings are expected. The slow
+  rank is not one of the ranks with the most tokens.
+- Durations vary as in a published production trace. In a quarter of the runs they vary five times as much.
 - Seeds begin at {first}. Thresholds were tuned on seeds below 1,000,000 only.
-- Not tested: roles that run one after the other, and a loaded rank that is also slow.
+- Not tested: roles that run one after the other, and a slow rank whose experts also have too many tokens.
 """
 
 

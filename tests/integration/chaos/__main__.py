@@ -39,16 +39,18 @@ WORDS = {
     "jump": "wall clock set forward or back by up to 40 days, then corrected",
 }
 NOTES = """\
-- Two ranks record. The agent, the collectors behind two relays, and the store are real processes. The store is
-  Debian's ClickHouse server behind another relay, or chdb.
-- Disturbances begin at random times within three seconds, and may overlap.
-- Ranks and agent share one wall clock. The collectors share another one. The stores use the clock of the machine.
-- After the disturbances, the trial waits until the agent has sent everything. Every stored row is then compared with
-  copies of the rank files by rank, number, start and duration. A schedule has a fault if a row is missing or
+- Two ranks record, and one agent sends their records. Ranks, agent, collectors and store are real processes. The store
+  is Debian's ClickHouse server, or embedded (chdb). Relays between the processes cut the network and the answers.
+- A *schedule* is a random list of disturbances. They begin at random times within three seconds, and may overlap.
+- Ranks and agent share one wall clock, collectors share another one, and the disturbances change both. The stores use
+  the clock of the machine.
+- After the disturbances, the trial waits until the agent has sent everything. Then every stored row is compared with
+  copies of the rank files: rank, record number, start and duration. A schedule has a fault if a row is missing or
   duplicated, or if a stored row is reported as lost.
-- *Lost*: the oldest segment was deleted. The rank files were at their limit (4 to 64 segments of 1,024 records in this
-  test), or the disk was full.
-- *Without space*: the disk was full and no old segment could be deleted. These records got no number."""
+- *Lost*: records of old segments that a rank deleted before they were sent, because its rank files had reached their
+  limit (4 to 64 segments of 1,024 records in this test), or because the disk was full. The reason is reported.
+- *Without space*: records that were dropped because the disk was full and no old segment could be deleted. They have
+  no record number."""
 
 
 def main() -> int:
