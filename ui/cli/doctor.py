@@ -201,7 +201,9 @@ def _names() -> Iterator[Check]:
             name=f"package {package}",
             fit=ours,
             found=str(origin.parent if origin else "missing"),
-            hint="" if ours else "another package or folder with this name is first on sys.path: use another folder",
+            hint=""
+            if ours
+            else "another package or folder of this name comes first on sys.path: run the command in another folder",
         )
 
 
