@@ -37,7 +37,7 @@ def _positive(owner: object, *names: str) -> None:
 def _divides(divisor_name: str, divisor: int, name: str, value: int) -> None:
     if value % divisor:
         near = max(value - value % divisor, divisor)
-        raise UsageError(f"{name} {value} does not divide by {divisor_name} {divisor}", hint=f"try {name} {near}")
+        raise UsageError(f"{name} {value} is not divisible by {divisor_name} {divisor}", hint=f"try {name} {near}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

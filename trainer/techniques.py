@@ -136,7 +136,7 @@ def _chosen(config: TrainConfig, names: Iterable[str] | None) -> list[Technique]
     given = list(names)
     unknown = [name for name in given if name not in BY_NAME]
     if unknown or len(set(given)) < len(given) or not given:
-        what = f"unknown technique {unknown[0]!r}" if unknown else "each technique is named once, and at least one"
+        what = f"unknown technique {unknown[0]!r}" if unknown else "a technique is named twice, or none is named"
         raise UsageError(what, hint=f"use some of {', '.join(BY_NAME)}")
     return [BY_NAME[name] for name in given]
 

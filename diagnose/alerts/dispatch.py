@@ -140,7 +140,9 @@ class Dispatcher:
             elif len(notices) > 1:
                 self._num_single = len(notices)
             else:
-                self._error_reports.report(f"{self._named(failure)}; rejected, dropped: {notices[0].summary}")
+                self._error_reports.report(
+                    f"{self._named(failure)}; this notification is rejected and dropped: {notices[0].summary}"
+                )
                 self._accepted(notices)
 
     def _waiting(self) -> list[Notice]:
@@ -189,7 +191,9 @@ class Dispatcher:
             return
         self._finished_with(old)
         for notice in old:
-            self._error_reports.report(f"{self._named(failure)}; not accepted for a day, dropped: {notice.summary}")
+            self._error_reports.report(
+                f"{self._named(failure)}; this notification is dropped after a day of tries: {notice.summary}"
+            )
 
     def _paused(self, failure: HookError) -> bool:
         """Wait before the next try. Returns whether the watcher ends."""

@@ -192,7 +192,10 @@ class LogSender:
             except RefusedRowsError as error:
                 refusals.append(error)
         if refusals:
-            self._error_reports.report(f"rows of the findings log dropped: {len(refusals)}: {refusals[0].message}")
+            self._error_reports.report(
+                "the collector rejects rows of the findings log, so they are dropped "
+                f"({len(refusals)}): {refusals[0].message}"
+            )
 
 
 def _table(attempt: Attempt, rows: Sequence[LogRow]) -> pa.Table:

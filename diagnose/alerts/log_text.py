@@ -47,7 +47,11 @@ def log_text(page: LogPage, now_ns: int, *, first: int) -> Text:
     ``first``: number of the first finding on this page.
     """
     if not page.findings:
-        return Text(f"no such findings ({page.total:,} match the conditions)" if page.total else "no such findings")
+        return Text(
+            f"this page is empty: only {page.total:,} findings match"
+            if page.total
+            else "no finding matches the conditions"
+        )
     rows = [
         _COLUMNS,
         *(tuple(one_line(cell, _MOST_CHARACTERS) for cell in _cells(each, now_ns)) for each in page.findings),

@@ -143,9 +143,9 @@ class Watcher:
         except UnreachableError:
             raise
         except Exception as error:
-            self._error_reports.begin("actions", f"acknowledgements and silences are not known: {_message(error)}")
+            self._error_reports.begin("actions", f"acknowledgements and silences cannot be read: {_message(error)}")
             return check
-        self._error_reports.end("actions", "acknowledgements and silences are known again")
+        self._error_reports.end("actions", "acknowledgements and silences can be read again")
         return check
 
     def _logged_ns(self, reader: Reader, check: Check) -> dict[str, int]:

@@ -210,7 +210,7 @@ def _overlapping(view: RunView, slow: list[int]) -> list[Finding]:
             stage=Stage.CHECKPOINT_WRITE,
             severity=Severity.WARNING if len(rows) > 2 else Severity.INFO,
             summary=f"checkpoint-write still runs when the next checkpoint begins, on {len(ranks)} of "
-            f"{view.topology.world_size} ranks, by {_seconds(behind_ns)}, in {_checkpoints(view, rows)}",
+            f"{view.topology.world_size} ranks, and ends {_seconds(behind_ns)} later, in {_checkpoints(view, rows)}",
             next_step="save less often, or use faster storage. Unfinished writes fill the memory and then block "
             "training.",
             evidence={

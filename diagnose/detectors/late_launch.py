@@ -236,11 +236,11 @@ def _pattern(
     view: RunView, offsets: Offsets, collections: _Collections | None, growth: _Growth | None, rank: int | None
 ) -> str:
     stage = offsets.stage.label
-    parts = [f"the launch offset between replicas varies in both directions: {stage}"]
+    parts = [f"replicas start {stage} at different times, and the last replica changes from step to step"]
     if rank is not None:
         parts = [f"{view.describe(rank)}: starts {stage} late in irregular steps"]
     if growth is not None:
-        parts.append(f"offsets grow with the steps, from {growth.first:.0%} to {growth.last:.0%} of a step")
+        parts.append(f"the difference grows from {growth.first:.0%} to {growth.last:.0%} of a step")
     if collections is not None:
         parts.append(f"gc in {collections.num_with_gc} of {collections.num_late} late launches")
     return ", ".join(parts)

@@ -182,4 +182,4 @@ def _unknown(history: RunHistory, lives: Sequence[Life]) -> Iterator[str]:
         if life.stop.cause == UNKNOWN_CAUSE:
             yield f"{where}: {life.stop.reason}"
         elif life.stop.kind is StopKind.FAULT and life.is_estimated:
-            yield f"{where}: no mark shows when the fault began: the usual step time after the newest step is assumed"
+            yield f"{where}: no mark shows when the fault began; one usual step time after the newest step is assumed"

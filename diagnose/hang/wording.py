@@ -34,7 +34,7 @@ class Cause(StrEnum):
 
 
 READ_STACK = (
-    "read the stack of {ranks}{host} to find the blocked Python code. If there is none, take one there: "
+    "read the stack of {ranks}{host} to find the blocked Python code. If no stack was collected, run on the host: "
     "py-spy dump --pid PID. Then restart without this host"
 )
 NEXT_STEPS = {
@@ -44,17 +44,19 @@ NEXT_STEPS = {
     Cause.UNDECIDED: "add evidence{of_ranks}: {sources}",
     Cause.DEVICE: "check the GPU of {ranks}{host} (Xid in dmesg, nvidia-smi -q) and the links. Drain the host",
     Cause.STOPPED: "resume {ranks}{host} with kill -CONT, or detach the debugger",
-    Cause.DEAD: "read the end of the log of {ranks}{host} and dmesg there (OOM killer, Xid). Restart without the host",
-    Cause.DIED_TOGETHER: "find what ended all of them: read the errors in their logs and in the log of the launcher. "
-    "Check dmesg there (OOM killer) and the scheduler",
+    Cause.DEAD: "read the end of the log of {ranks}{host}, and dmesg of the host (OOM killer, Xid). Restart without "
+    "the host",
+    Cause.DIED_TOGETHER: "find what ended these ranks: read the errors in their logs and in the log of the launcher, "
+    "dmesg of their hosts (OOM killer), and the log of the scheduler",
     Cause.FELL_OVER_MISMATCH: "compare the collective of {ranks} with those of the peers: a branch, a shape or a batch "
-    "differs. Run again when all records have arrived",
+    "differs. Run this diagnosis again when all records have arrived",
     Cause.MISSING: "check whether the processes{of_ranks} still exist, and take their dumps (--dumps)",
     Cause.MISMATCH: "compare the code path of {ranks} with its peers: a branch, a shape or a batch differs",
     Cause.LEFT_OUT: "find the branch where {ranks} skips a collective that its peers issue",
-    Cause.ALL_ENTERED: "check the links between the hosts of the group, and its NCCL log (NCCL_DEBUG=INFO)",
-    Cause.CIRCLE: "take the stacks of these ranks (--stacks), and compare the order in which they issue their "
-    "collectives. The order differs",
+    Cause.ALL_ENTERED: "check the links between the hosts of the group, and the NCCL log of its ranks "
+    "(NCCL_DEBUG=INFO)",
+    Cause.CIRCLE: "take the stacks of these ranks (--stacks), and find where they issue their collectives in "
+    "different orders",
     Cause.NOTHING: "if the job makes no progress, take new evidence of all ranks while it hangs: dumps (--dumps) and "
     "stacks (--stacks). If it has failed, add the logs (--logs)",
 }
@@ -62,7 +64,7 @@ AFTER_THE_END = {
     Cause.NEVER_ENTERED: "read the stack of {ranks}{host} to find where the Python code was blocked. Then restart "
     "without this host",
     Cause.STOPPED: "find what stopped {ranks}{host}: a SIGSTOP or a debugger",
-    Cause.MISSING: "read the ends of the logs{of_ranks} (--logs) and dmesg there (OOM killer, Xid)",
+    Cause.MISSING: "read the ends of the logs{of_ranks} (--logs), and dmesg of the hosts (OOM killer, Xid)",
 }
 """Replaces entries of ``NEXT_STEPS`` that need a living process."""
 MORE_SOURCES = {
@@ -112,7 +114,8 @@ def headline(
 def _mismatch(evidence: HangEvidence, mismatch: Mismatch, subject: str) -> str:
     members = _group(evidence, mismatch.group)
     if mismatch.odd:
-        return f"{subject} issued {mismatch.theirs} as #{mismatch.seq} of {members}, its peers {mismatch.others}"
+        issued = f"{subject} issued {mismatch.theirs} as #{mismatch.seq} of {members}"
+        return f"{issued}, but its peers issued {mismatch.others}"
     disagree = evidence.tense("disagree", "disagreed")
     return f"members of {members} {disagree} on operation #{mismatch.seq}: {mismatch.others}; there is no majority"
 
@@ -126,10 +129,11 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
             entered = f"all of {_group(evidence, group)} entered {op} #{seq} and none finished it"
             return f"{entered}: the network or a device {_be(evidence, ())} stuck"
         case Cause.DIED_TOGETHER:
-            return f"{named(first_to_fail(evidence))} died together: the first one is unknown"
+            return f"{named(first_to_fail(evidence))} died together: it is unknown which one died first"
         case Cause.FELL_OVER_MISMATCH:
             death = _death(evidence, first_to_fail(evidence))
-            return f"{death}, after a collective mismatch: a peer sent something else; the wrong rank is unknown"
+            mismatch = "after a collective mismatch: a peer sent other data than expected"
+            return f"{death}, {mismatch}; it is unknown which rank is wrong"
         case Cause.MISSING:
             late = tuple(sorted(graph.roots()))
             them, they = ("them", "they") if len(late) > 1 else ("it", "it")
@@ -139,7 +143,8 @@ def _no_rank_named(evidence: HangEvidence, graph: WaitGraph, cause: Cause) -> st
             return f"undecided: {named(late)} left no evidence, and {awaited}: {they} {behind}, or {stuck}"
         case Cause.CIRCLE:
             circle = named(sorted({rank for blocked in graph.waits.values() for rank in blocked.on}))
-            return f"{circle} {wait} for each other (deadlock); the rank with the wrong order is unknown"
+            order = "it is unknown which rank issued its operations in a wrong order"
+            return f"{circle} {wait} for each other (deadlock); {order}"
         case _:
             known = "no rank waits in an operation: nothing is stalled in communication"
             return known if evidence.ranks else "nothing is stalled"
@@ -157,7 +162,7 @@ def _undecided(evidence: HangEvidence, graph: WaitGraph) -> str:
     unseen = "other ranks that left no evidence" if evidence.guessed_size else ""
     held = " and ".join(filter(None, [named(others) if others else "", unseen]))
     them = "them" if len(waiting) > 1 else "it"
-    rest = f"{held} may block {them}, or wait, too" if held else "all ranks of the job wait"
+    rest = f"{held} may block {them}, or may wait too" if held else "all ranks of the job wait"
     return f"undecided: {named(sorted(waiting))} {wait}{where}; {rest}"
 
 
@@ -186,12 +191,12 @@ def cut_off_headline(evidence: HangEvidence, cut_off: CutOff) -> str:
     """The verdict in one line, of a stall that a lost link explains."""
     outage, patience = cut_off.outage, evidence.network.patience
     lost, down = f"{outage.device} of {outage.host} {outage.manner}", f"{cut_off.down_s:.1f} s"
-    ranks = f"{named(cut_off.ranks)} cut off"
+    ranks = f"which cut off {named(cut_off.ranks)}"
     if evidence.network.gave_up:
         return f"{lost} for {down}, {ranks}: the job waited and then aborted"
     if not outage.lasts:
         is_about = evidence.tense("is about", "was about")
-        return f"{lost} for {down} and is up again, {ranks} meanwhile: the job {is_about} to continue"
+        return f"{lost} for {down} and is up again, {ranks}: the job {is_about} to continue"
     if evidence.has_ended:
         return f"{lost}, {ranks}: the job waited for the link until it ended"
     until = f"; it aborts after {patience.seconds:g} s ({patience.setting})" if patience.seconds else ""

@@ -192,7 +192,7 @@ def _of_stage(rows: pa.Table, steps: Ints, num_ranks: int) -> Operations:
     shape = (len(steps), int(occurrence[inside].max(initial=-1)) + 1, num_ranks)
     if (cells := int(np.prod(shape))) > MAX_CELLS:
         raise UsageError(
-            f"a rank has {shape[1]:,} operations of one stage in one step: {cells:,} places for all ranks and steps",
+            f"a rank has {shape[1]:,} operations of one stage in one step: too many for so many ranks and steps",
             hint="choose fewer steps: --first-step, --last-step",
         )
     cell = ((row * shape[1] + occurrence) * num_ranks + rank)[inside]

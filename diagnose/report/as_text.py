@@ -73,7 +73,7 @@ def exposed_lines(exposed: Mapping[str, ExposedAxis]) -> Iterator[str]:
 def mark_line(mark: Mark) -> str:
     """``12:03:44 data0 of host-2 lost its link for 3.1 s, and the job stalled for 3.5 s: ...``"""
     times = f" {mark.count} times" if mark.count > 1 else ""
-    lasted = f"{mark.seconds:.1f} s ago, and it is down" if mark.lasts else f"for {mark.seconds:.1f} s"
+    lasted = f"{mark.seconds:.1f} s ago, and is still down" if mark.lasts else f"for {mark.seconds:.1f} s"
     more = f", and {len(mark.stretched) - 1} more" * (len(mark.stretched) > 1)
     held = f", and the job stalled for {mark.held_s:.1f} s: {mark.stretched[0]}{more}" if mark.stretched else ""
     return f"{_clock(mark.at_ns)} {mark.device} of {mark.host} lost its link{times} {lasted}{held}"

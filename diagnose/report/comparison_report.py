@@ -221,7 +221,7 @@ def comparison_text(found: Comparison) -> RenderableType:
     legend = (
         "±: half of the 95% interval. of step: added time, as a share of a step of A. "
         f"{found.num_tests:,} tests of stages and ranks. Changes below {found.least_change:.1%} are no difference. "
-        "The times of stages exclude waiting, and ranks that differ"
+        "The times of stages include neither waiting nor the ranks that differ"
     )
     return Group(
         line(headline(found), style=STYLES[found.verdict] or "bold"),

@@ -23,7 +23,7 @@ class Tail(Lasting):
         check_least(1.0, factor=self.factor)
         check_share(self.share)
         if "rollout" not in scene.roles:
-            raise UsageError("a tail needs rollouts", hint="use --roles rollout=8,actor=4")
+            raise UsageError("a fault of kind tail needs a role with rollouts", hint="use --roles rollout=8,actor=4")
 
     def strike(self, conditions: Conditions, random: np.random.Generator) -> Blame:
         tail = conditions.tail[self.rows(conditions.scene)]
@@ -63,7 +63,7 @@ class UnequalExperts(Lasting):
     def check(self, scene: Scene) -> None:
         check_least(1.0, factor=self.factor)
         if not scene.experts:
-            raise UsageError("unequal experts need a run with experts", hint="add --experts --mesh dp=2,ep=4")
+            raise UsageError("a fault of kind experts needs a run with experts", hint="add --experts --mesh dp=2,ep=4")
         degree = dict(scene.topology.mesh)["ep"]
         if not 0 <= self.ep < degree or self.factor >= degree:
             raise UsageError(

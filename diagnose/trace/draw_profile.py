@@ -73,8 +73,9 @@ def _within(profile: RankProfile, choice: Choice, reach: dict[str, tuple[int, in
     if not len(rows):
         apart_s = max(0, first_ns - int(events.end_ns.max()), int(events.begin_ns.min()) - last_ns) / 1e9
         raise UsageError(
-            f"{profile.source} has no event in the exported steps of rank {profile.rank}: it is {apart_s:,.1f} s apart",
-            hint="use a file of these steps; without --first-step and --last-step, the steps of the file are taken",
+            f"{profile.source} has no event in the exported steps of rank {profile.rank}: its events are "
+            f"{apart_s:,.1f} s away",
+            hint="use a file of these steps, or omit --first-step and --last-step to export the steps of the file",
         )
     return DrawnProfile(profile=profile, rows=rows, first_ns=int(events.begin_ns[rows].min()))
 

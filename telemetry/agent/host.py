@@ -107,7 +107,7 @@ class Host:
     def refuse(self, owner: Owner, error: RefusedRowsError) -> None:
         """Stop following a run that the collector refuses, e.g. because its name is taken."""
         self.refused_runs[owner] = error
-        log(f"rankscope agent: {error.message}. Its files are kept")
+        log(f"rankscope agent: {error.message}. The files of this run are kept")
 
     def finish(self, *, drained: bool) -> None:
         """End a round, and set which ranks are done. ``drained``: all readable records were shipped."""

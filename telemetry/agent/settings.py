@@ -211,16 +211,19 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     seconds = {
         "--interval": (usual.interval_s, "between two checks of the rank files"),
         "--patience": (usual.patience_s, "to wait for a collector that does not answer, after every rank has ended"),
-        "--appear": (usual.appear_s, "to wait for the first rank"),
+        "--appear": (usual.appear_s, "to wait for the first rank; without a rank, the agent then ends with an error"),
         "--sample": (
             setting("SAMPLE_S", samplers.interval_s),
             "between two samples of NICs, GPUs and load; 0: no samples",
         ),
-        "--network": (setting("NETWORK_S", samplers.network_s), "of each window of NIC byte counts; 0: none"),
-        "--stall-floor": (stall.floor_s, "without a step: shorter pauses are never a stall"),
+        "--network": (
+            setting("NETWORK_S", samplers.network_s),
+            "in which the bytes of network cards are counted together, from 0.01, to show bursts; 0: off",
+        ),
+        "--stall-floor": (stall.floor_s, "without a step: a shorter pause is never a stall"),
         "--stall-ceiling": (
             stall.ceiling_s,
-            "without a step: longer pauses are always a stall, even during a checkpoint",
+            "without a step: a longer pause is always a stall, even during a checkpoint",
         ),
     }
     for name, (default, help_text) in seconds.items():
@@ -230,6 +233,6 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         type=_number,
         default=stall.factor,
         metavar="N",
-        help="a pause longer than N times the usual step is a stall" + DEFAULT,
+        help="a pause without a step is a stall if it is longer than N times the usual step time" + DEFAULT,
     )
     return parser

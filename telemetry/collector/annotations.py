@@ -72,6 +72,6 @@ class AnnotationLog:
         if annotation.edit is Edit.SET and not is_set:
             others = self.reader.read(Annotations(kinds=(kind,), run_ids=run_ids, limit=MOST[kind])).num_rows
             if others >= MOST[kind]:
-                of = "a run" if annotation.run_id else "all runs"
-                raise UsageError(f"there are {others} {kind}s, the most of {of}", hint=f"remove a {kind} first")
+                of = "a run" if annotation.run_id else "all runs together"
+                raise UsageError(f"{of} can have at most {others} {kind}s", hint=f"remove a {kind} first")
         return max([self.clock_ns(), *(int(row["at_ns"]) + 1 for row in before)])

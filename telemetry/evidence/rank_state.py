@@ -78,7 +78,7 @@ def open_process(pid: int, uid: int) -> Iterator[int]:
     wanted = os.geteuid() if uid < 0 else uid
     with _opened(pid) as descriptor:
         if os.fstat(descriptor).st_uid != wanted or _users(descriptor) != {wanted}:
-            raise PermissionError(errno.EPERM, "the process of another user", f"/proc/{pid}")
+            raise PermissionError(errno.EPERM, "the process belongs to another user", f"/proc/{pid}")
         yield descriptor
 
 

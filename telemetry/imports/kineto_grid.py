@@ -177,5 +177,5 @@ def _check_order(traces: Mapping[int, TraceFile], topology: Topology) -> None:
                 raise UsageError(
                     f"the {axis} group {list(group.ranks)} of {trace.path.name} does not match the "
                     f"assumed rank order: tp fastest, then pp, then dp",
-                    hint=f"set the mesh: --mesh pp=2,dp=4,tp=8; or --dp {topology.world_size}: all are replicas",
+                    hint=f"set the mesh: --mesh pp=2,dp=4,tp=8. If all ranks are replicas: --dp {topology.world_size}",
                 )

@@ -156,7 +156,9 @@ def _ranks(records: _Records) -> tuple[dict[_Process, int], int]:
     world = max(shared, key=lambda name: (records.sizes[name], name))
     largest = [records.members[name] for name in shared if records.sizes[name] == records.sizes[world]]
     if any(members != records.members[world] for members in largest):
-        raise UnreadableError("communicators of all processes number them differently", hint=RANKS_HINT)
+        raise UnreadableError(
+            "several communicators contain all processes, but number them differently", hint=RANKS_HINT
+        )
     return {process: rank for rank, process in records.members[world].items()}, records.sizes[world]
 
 

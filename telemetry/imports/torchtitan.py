@@ -92,7 +92,11 @@ def _of_trainer(logs: Sequence[_Log], first: Path) -> dict[int, _Log]:
     """
     sources = sorted({log.source for log in logs if log.operations})
     if len(sources) != 1:
-        what = f"steps of several programs: {', '.join(sources)[:200]}" if sources else f"{first} has no step"
+        what = (
+            f"the files have steps of several programs: {', '.join(sources)[:200]}"
+            if sources
+            else f"{first} has no step"
+        )
         raise UnreadableError(what, hint="give the files of one program: `import torchtitan SOURCE.global_rank_*`")
     found: dict[int, _Log] = {}
     for log in logs:

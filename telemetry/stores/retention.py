@@ -70,8 +70,8 @@ def _plan(database: Database, tables: tuple[str, ...], days: int | None, setting
         return [statement for table in changed for statement in _statements(database, table, days)]
     if days:
         raise UsageError(
-            f"this ClickHouse server ({version[0]}.{version[1]}) cannot expire rows",
-            hint=f"unset {setting}, and drop partitions by hand: each is one month of insertion",
+            f"this ClickHouse server ({version[0]}.{version[1]}) cannot delete old rows automatically",
+            hint=f"unset {setting}. To delete old rows, drop partitions: each contains the rows inserted in one month",
         )
     return []
 

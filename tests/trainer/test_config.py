@@ -40,15 +40,15 @@ FLOAT8 = ComputeConfig(precision="float8")
         (lambda: TrainConfig(seed=-1), "seed is -1"),
         (lambda: TrainConfig(peak_tflops=-1.0), "peak_tflops"),
         (lambda: TrainConfig(peak_tflops=inf), "peak_tflops is inf"),
-        (lambda: TrainConfig(parallel=ParallelConfig(pp=3)), "num_layers 4 does not divide by pipeline stages 3"),
-        (lambda: TrainConfig(parallel=ParallelConfig(tp=8)), "num_heads 4 does not divide by tp 8"),
+        (lambda: TrainConfig(parallel=ParallelConfig(pp=3)), "num_layers 4 is not divisible by pipeline stages 3"),
+        (lambda: TrainConfig(parallel=ParallelConfig(tp=8)), "num_heads 4 is not divisible by tp 8"),
         (
             lambda: TrainConfig(compute=FLOAT8, parallel=ParallelConfig(tp=2)),
             "float8 does not work with tensor parallelism",
         ),
         (
             lambda: TrainConfig(compute=FLOAT8, model=ModelConfig(hidden_size=40)),
-            "hidden_size 40 does not divide by the unit",
+            "hidden_size 40 is not divisible by the unit",
         ),
         (
             lambda: TrainConfig(compute=ComputeConfig(compile=True), parallel=ParallelConfig(tp=2)),

@@ -155,7 +155,11 @@ def test_loader_address_of_another_process_is_rejected() -> None:
     config = small_config()
     with loading(config, range(1)) as process:
         forged = replace(LoaderAddress.decode(process.address.encode()), born="another life")
-        with pytest.raises(UsageError, match=r"cannot open the memory of the data loader: .* is another one"):
+        with pytest.raises(
+            UsageError,
+            match=r"cannot open the memory of the data loader: .* is not the process that "
+            r"started",
+        ):
             SharedBatches(forged, config, rank=0)
         swapped = replace(process.address, memory=process.address.requests)
         with pytest.raises(UsageError, match="is not one of a loader of this user"):

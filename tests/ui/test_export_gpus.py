@@ -74,7 +74,7 @@ def test_metric_has_the_uuid_in_the_label_that_dcgm_uses(collector: str, tmp_pat
 
 
 def test_the_command_says_how_many_gpus_are_assumed_or_unknown(collector: str) -> None:
-    note = "gpt: 5 ranks with a GPU, 3 assumed from the position on the host, 1 without a known UUID"
+    note = "gpt: 5 ranks with a GPU, 3 assumed from the order of the ranks on the host, 1 without a known UUID"
     assert note in " ".join(export(collector).stderr.split())
     found = json.loads(export(collector, "--json").stdout)["gpus"]
     assert len(found) == len(EXPECTED)

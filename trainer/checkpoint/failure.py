@@ -13,7 +13,7 @@ from telemetry.user_errors import is_disk_full, user_error
 
 SPACE_HINT = (
     "free space there, or continue the job with a smaller --keep or another folder: --checkpoints DIR. The disk needs "
-    "space for one checkpoint more than --keep"
+    "space for --keep checkpoints and one more"
 )
 OTHER_RANK = "another rank could not write its part"
 _MIB = 2**20

@@ -42,7 +42,8 @@ def roll_back(root: Path, *, run_id: str, attempt: int, before_step: int) -> lis
     wrong = [step for step in steps if step >= before_step and not _is_later(root, step, run_id, attempt)]
     if wrong and len(wrong) == len(steps):
         raise NoCheckpointLeftError(
-            f"no checkpoint in {root} has less than {before_step} steps, and the first bad step is {before_step}",
+            f"no checkpoint in {root} is old enough: none has less than {before_step} steps, but step {before_step} "
+            "is bad",
             hint="next time keep more checkpoints: --keep N. To use the newest one nevertheless, start a new job with "
             f"--checkpoints {root} and another --out",
         )

@@ -204,7 +204,7 @@ class LoaderAddress:
                 opened.append(os.open(path, flag | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
                 self._check(opened[-1], is_memory=number == self.memory)
             if birth_of(self.pid) != self.born:
-                raise OSError(f"process {self.pid} is another one")
+                raise OSError(f"process {self.pid} is not the process that started the data loader")
         except BaseException:
             for descriptor in opened:
                 os.close(descriptor)

@@ -69,7 +69,7 @@ class Findings:
             job.flaps.append((node.name, self._transitions.now_s))
             count = sum(name == node.name for name, _ in job.flaps)
             if count <= config.max_flaps:
-                reason = f"link loss {count} of {node.name}, {config.max_flaps} are tolerated"
+                reason = f"link loss {count} of {node.name}; up to {config.max_flaps} link losses are tolerated"
                 self._transitions.decide("advise", reason, node)
                 continue
             reason = f"{count} link losses of {node.name}"

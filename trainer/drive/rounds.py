@@ -139,7 +139,7 @@ class Rounds:
         Other nodes are used first. If ranks fail on the node, it is checked again."""
         if found is not None and found.unknown and not why_failed(found):
             node.num_faults += 1
-            self._transitions.decide("check-undecided", f"killed twice: {found.unknown}", node)
+            self._transitions.decide("check-undecided", f"the check was killed twice: {found.unknown}", node)
 
     def _begin_test(self, now: Round, nodes: Sequence[Node]) -> bool:
         """Begin to measure the network between nodes. Returns False if it is known, or cannot be measured."""

@@ -107,7 +107,9 @@ def _train(options: AblateOptions, collector: CollectorClient, folder: Path, nam
     with open_output(place / LOG) as log, child(command, log) as process:
         status = process.wait()
     if status:
-        raise RankscopeError(f"{row.title}: the training ended with status {status}", hint=f"see {place / LOG}")
+        raise RankscopeError(
+            f"{row.title}: the training ended with status {status}", hint=f"see its log: {place / LOG}"
+        )
 
 
 def _given(options: AblateOptions) -> list[str]:

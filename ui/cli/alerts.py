@@ -45,7 +45,9 @@ def run(options: WatcherOptions) -> int:
     with ExitStack() as open_things:
         alert_store = open_things.enter_context(AlertStore(_state_file(settings)))
         for name, count in alert_store.drop_all_but(hook.name for hook in hooks).items():
-            error_reports.report(f"hook {name} was removed: its {count} waiting notifications are dropped")
+            error_reports.report(
+                f"hook {name} is not in the settings any more: its {count} notifications that wait are dropped"
+            )
         dispatchers = [Dispatcher(hook, alert_store, error_reports) for hook in hooks]
         watcher = Watcher(
             open_reader=partial(open_reader, options.store),
@@ -61,7 +63,9 @@ def run(options: WatcherOptions) -> int:
             f"watching {without_password(options.store)}; alerts go to {', '.join(hook.name for hook in hooks)}"
         )
         if not options.store.startswith(("http://", "https://")):
-            error_reports.report("the dashboard does not show these alerts: this needs --store http://COLLECTOR")
+            error_reports.report(
+                "the dashboard does not show these alerts, because --store is not the address of a collector"
+            )
         watch(watcher, options.every or settings.every_s, stop)
     return 0
 
@@ -75,14 +79,14 @@ def list_alerts(options: ListOptions) -> int:
     elif path.exists():
         out.print(state_text(stands, waiting, time.time_ns()))
     else:
-        out.print(Text(f"no alerts: no watcher has kept any in {one_line(str(path))} yet (`rankscope alerts run`)"))
+        out.print(Text(f"no alerts: {one_line(str(path))} does not exist. `rankscope alerts run` creates it"))
     return int(num_firing(stands) > 0)
 
 
 def try_hook(options: HookOptions) -> int:
     hook, settings = options.hook, _settings(options.config, None, options.dashboard)
     if hook not in settings.hooks:
-        where = "" if options.config else "; --config FILE names others"
+        where = "" if options.config else "; --config FILE adds the hooks of a file"
         raise UsageError(f"unknown hook {hook!r}", hint=f"hooks in the settings: {', '.join(settings.hooks)}{where}")
     made = make_hook(hook, settings.hooks[hook])
     stop = ended_by_signals() if options.hold else threading.Event()

@@ -67,8 +67,8 @@ def _settings(options: CollectOptions) -> CollectorSettings:
         )
     if options.alerts and options.tls_cert:
         raise UsageError(
-            "--alerts with TLS: the watcher must call the collector by the name in its certificate",
-            hint="start it separately: rankscope alerts run --store https://NAME:PORT",
+            "--alerts does not work with --tls-cert: the watcher must use the host name in the certificate",
+            hint="start the watcher separately: rankscope alerts run --store https://NAME:PORT",
         )
     return settings
 

@@ -98,7 +98,7 @@ def _print(outcome: Outcome, json: bool) -> None:
 
 def _how_it_ended(outcome: Outcome) -> str:
     if outcome.ended_by_demo:
-        return "the demo ended it, because it made no progress"
+        return "ended by the demo, because no step was completed"
     return f"ended with exit status {outcome.train_status}; see its logs"
 
 

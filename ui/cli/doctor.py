@@ -71,7 +71,7 @@ def clocks_object(run_id: str, attempt: int, found: WindowClocks) -> dict[str, A
 
 def clocks_text(found: WindowClocks) -> str:
     """The clocks as text, with a line for each host."""
-    rows = [("host", "offset", "within", "drift", "events", "lasts", "by", ""), *map(_cells, found.clocks)]
+    rows = [("host", "offset", "bound", "drift", "events", "time span", "method", "note"), *map(_cells, found.clocks)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(cell.rjust(width) if at in NUMBERS else cell.ljust(width) for at, (cell, width) in enumerate(cells))
@@ -84,7 +84,7 @@ def clocks_text(found: WindowClocks) -> str:
 
 def _cells(one: HostClock) -> tuple[str, ...]:
     if not one.aligned:
-        return printable(one.host), "refused", "", "", "", "", one.method, one.reason
+        return printable(one.host), "unknown", "", "", "", "", one.method, one.reason
     lasted_s = (one.last_ns - one.first_ns) / 1e9
     return (
         printable(one.host),
@@ -201,7 +201,9 @@ def _names() -> Iterator[Check]:
             name=f"package {package}",
             fit=ours,
             found=str(origin.parent if origin else "missing"),
-            hint="" if ours else "another package or folder with this name is first on sys.path: use another folder",
+            hint=""
+            if ours
+            else "another package or folder of this name comes first on sys.path: run the command in another folder",
         )
 
 

@@ -127,7 +127,7 @@ def _check_nodes(train: TrainConfig, nodes: int) -> None:
         fitting = [number for number in range(1, ranks + 1) if ranks % number == 0]
         raise UsageError(
             f"{ranks} ranks cannot be divided among {nodes} nodes",
-            hint=f"use --nodes {', '.join(map(str, fitting))}, or another grid",
+            hint=f"use --nodes {', '.join(map(str, fitting))}, or another --dp, --pp or --tp",
         )
 
 
@@ -146,8 +146,8 @@ def _check_same(earlier: JobFile, train: TrainConfig, settings: DriveConfig, run
     others = [name for name, (before, now) in pairs.items() if before != now]
     if others:
         raise UsageError(
-            f"{place} belongs to another job, run {earlier.options.run_id}: different {', '.join(others)}",
-            hint="repeat its options to continue it, or use another --out",
+            f"{place} belongs to run {earlier.options.run_id}, which has other values of {', '.join(others)}",
+            hint="to continue that job, repeat its options. For a new job, use another --out",
         )
 
 

@@ -31,6 +31,6 @@ def export_gpus(options: GpusOptions) -> int:
 def _note(run_id: str, gpus: list[RankGpu]) -> str:
     num_assumed = sum(gpu.source == "assumed" for gpu in gpus)
     num_unknown = sum(not gpu.uuid for gpu in gpus)
-    notes = [f"{num_assumed} assumed from the position on the host"] if num_assumed else []
+    notes = [f"{num_assumed} assumed from the order of the ranks on the host"] if num_assumed else []
     notes += [f"{num_unknown} without a known UUID"] if num_unknown else []
     return ", ".join([f"{printable(run_id)}: {count(len(gpus), 'rank')} with a GPU", *notes])

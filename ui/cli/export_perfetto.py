@@ -71,7 +71,8 @@ def _notes(choice: Choice, written: Written) -> list[str]:
     notes = [clock_note(written.alignment)]
     if written.left_out:
         notes.append(
-            f"{count(written.left_out, 'arrow')} left out: with these clocks they would end before they begin."
+            f"{count(written.left_out, 'arrow')} left out, because the clocks of the hosts are not exact enough for "
+            "them."
         )
     notes += [_profile_note(profile, choice.hosts[profile.rank]) for profile in written.profiles]
     return list(filter(None, notes))
@@ -79,7 +80,7 @@ def _notes(choice: Choice, written: Written) -> list[str]:
 
 def _profile_note(profile: WrittenProfile, host: str) -> str:
     if profile.host not in ("", host):
-        clock = f"recorded on host {printable(profile.host)}, not {printable(host)}: its times can be wrong"
+        clock = f"recorded on host {printable(profile.host)}, not {printable(host)}: times of the profile can be wrong"
     elif profile.clock_error_ns is None:
         clock = "its clock was not compared with the clock of the run"
     else:

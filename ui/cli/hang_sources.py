@@ -23,7 +23,10 @@ from ui.cli.commands.diagnose import HangOptions
 
 BETWEEN_S = 3.0
 """Time between two samples of NCCL RAS. In a job that makes progress, a collective takes less time."""
-ONE_SAMPLE = "NCCL RAS: one file cannot show that the job makes no progress. Give a second file, some seconds newer"
+ONE_SAMPLE = (
+    "NCCL RAS: one file cannot show that the job makes no progress. Give a second file that ncclras wrote some seconds "
+    "later"
+)
 MAX_INSPECTOR_BYTES = 2**30
 MAX_INSPECTOR_FILES = 20_000
 
@@ -45,7 +48,9 @@ def find_evidence(options: HangOptions) -> list[Found]:
     logs = [*(options.logs or []), *(more if options.logs else [])]
     stacks = [*(options.stacks or []), *(more if options.stacks and not options.logs else [])]
     if more and not (logs or stacks):
-        raise UsageError("a run does not work with files", hint="omit the run, or the options that name files")
+        raise UsageError(
+            "a run cannot be combined with files of evidence", hint="omit the run, or the options that name files"
+        )
     found: list[Found] = []
     unreadable: dict[str, UnreadableError] = {}
     for name, read in _readers(options, logs, stacks):
@@ -111,7 +116,7 @@ def _ras(places: list[str]) -> HangEvidence:
     newer = evidence_from_ras(read_ras(load_ras(places[-1]), places[-1]))
     if is_same(evidence, newer):
         return newer
-    note = "NCCL RAS: ranks launched operations between the two samples"
+    note = "NCCL RAS: the job makes progress, because ranks launched operations between the two samples"
     return HangEvidence(world_size=newer.world_size, groups=(), ranks={}, notes=(note,))
 
 
@@ -122,4 +127,6 @@ def _inspector_files(place: Path) -> Iterator[tuple[str, bytes]]:
             try:
                 yield path.name, read_input(path, max_bytes=MAX_INSPECTOR_BYTES)
             except OSError as error:
-                raise UsageError(f"{path}: {error.strerror}", hint="--inspector DIR or FILE") from None
+                raise UsageError(
+                    f"{path}: {error.strerror}", hint="use --inspector with a folder or a file of NCCL Inspector"
+                ) from None

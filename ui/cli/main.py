@@ -62,7 +62,7 @@ COMMANDS = {
     "ablate": Subcommand(
         target="ui.cli.commands.ablate:ablate",
         extra="all",
-        help="Train a recipe with one technique more in each row, and print what each technique gains.",
+        help="Train a recipe several times, with one technique more each time, and print what each technique gains.",
     ),
     "collect": Subcommand(
         target="ui.cli.commands.collect:collect",

@@ -107,13 +107,14 @@ def _lines(verdict: PairedVerdict) -> Iterator[str]:
     if verdict.absent:
         yield f"missing: node {_listed(verdict.absent)}"
     if verdict.judgement.undecided:
-        yield f"undecided, because no partner was fast with another node: node {_listed(verdict.judgement.undecided)}"
+        undecided = _listed(verdict.judgement.undecided)
+        yield f"undecided: node {undecided} (slow or failed in every pair, but the partners can be the cause)"
     elif not verdict.judgement.bad and not verdict.absent:
         yield "no bad node"
     if verdict.is_insufficient:
-        yield "fewer than three nodes: a slow or failed pair does not show which node is the cause"
+        yield "fewer than three nodes: if a pair is slow or fails, the test cannot show which node is the cause"
     usual = verdict.judgement.usual_s
-    speed = "" if usual is None else f"; usual iteration {usual * 1e3:.3g} ms"
+    speed = "" if usual is None else f"; usual time of an iteration {usual * 1e3:.3g} ms"
     yield f"{len(verdict.hosts)} nodes, {verdict.num_rounds} round{'s' * (verdict.num_rounds != 1)}{speed}"
 
 

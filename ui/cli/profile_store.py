@@ -101,7 +101,9 @@ def chosen_ranks(attempt: Attempt, options: ProfileOptions) -> tuple[tuple[int, 
 
 def _bounded(ranks: Sequence[int]) -> tuple[int, ...]:
     if len(ranks) > MAX_RANKS:
-        raise UsageError(f"{len(ranks)} ranks are too many", hint=f"give at most {MAX_RANKS}: a profile slows the job")
+        raise UsageError(
+            f"{len(ranks)} ranks are too many", hint=f"give at most {MAX_RANKS} ranks, because a profile slows the job"
+        )
     return tuple(ranks)
 
 
@@ -117,7 +119,8 @@ def _wait(attempt: Attempt, profile_id: str) -> list[StoredProfile]:
     if all(profile.reason == NO_AGENT for profile in own):
         raise UnreachableError(
             f"{named_ranks([profile.rank for profile in own])}: {NO_AGENT}",
-            hint="check that the agents of these hosts run, reach this collector, and have its version",
+            hint="check that the agents of these hosts run, reach this collector, and have the version of the "
+            "collector",
         )
     return own
 

@@ -68,7 +68,7 @@ def config_of(options: TrainOptions) -> TrainConfig:
     )
     if options.comm_delay_ms and (config.device != "cpu" or not options.telemetry):
         raise UsageError(
-            "--comm-delay-ms needs a recipe for CPUs, and telemetry",
+            "--comm-delay-ms needs a recipe for CPUs, and does not work with --no-telemetry",
             hint="omit --comm-delay-ms, or change the other options",
         )
     return with_techniques(config, options)

@@ -65,7 +65,7 @@ def global_ranks(communicators: Iterable[Communicator], source: str) -> dict[Mem
     largest = [ranks for size, ranks in of_all if size == size_of_largest]
     if not largest or any(ranks != largest[0] for ranks in largest):
         shows = (
-            "communicators with all processes, and they number the processes differently"
+            "several communicators with all processes, but they number the processes differently"
             if largest
             else f"no communicator with all {len(members)} processes, so the numbers of the ranks are unknown"
         )

@@ -102,10 +102,10 @@ def _notes(job: JobLog, groups: _Groups) -> Iterator[str]:
     if job.num_unknown:
         yield f"log: {job.num_unknown} lines of unknown ranks were not used"
     if job.is_mixed:
-        yield "log: it has lines of several stalls or attempts of the job. Give only the lines of the last one"
+        yield "log: the lines are of several stalls or attempts of the job. Give only the lines of the last one"
     elif groups.ambiguous:
         named = ", ".join(f"PG {uid}" for uid in sorted(groups.ambiguous)[:5])
-        yield f"log: ranks are not compared in {named}: their numbers do not agree"
+        yield f"log: ranks are not compared in {named}, because their lines contradict each other on operation numbers"
 
 
 def _world_size(job: JobLog, num_ranks: int) -> tuple[int, bool]:

@@ -97,7 +97,8 @@ def _on_waits(
             if entered[rank] < seq and launched[rank] >= launched[waiter]:
                 text = (
                     f"the {torch[0]} says rank {rank} has not entered {name} #{seq} of {torch[1].groups[index].name}, "
-                    f"in which rank {waiter} waits; the {ras[0]} says it has launched as much"
+                    f"in which rank {waiter} waits; the {ras[0]} says rank {rank} has launched as many operations as "
+                    f"rank {waiter}"
                 )
                 found[rank] = Contradiction(ranks=(rank, waiter), text=text, apart=(torch[0], ras[0]))
     yield from found.values()

@@ -84,13 +84,13 @@ def test_alerts_test_reports_a_failing_or_unknown_hook_with_a_hint(
 def test_alerts_test_suggests_config_for_an_unknown_hook_without_a_settings_file() -> None:
     error = run_alerts("test", "pager").exception
     assert isinstance(error, UsageError)
-    assert error.hint == "hooks in the settings: log; --config FILE names others"
+    assert error.hint == "hooks in the settings: log; --config FILE adds the hooks of a file"
 
 
 def test_alerts_list_reports_a_missing_state_and_creates_no_file(tmp_path: Path) -> None:
     answer = run_alerts("list", "--state", tmp_path / "alerts.sqlite")
     assert answer.exit_code == 0
-    assert "no alerts: no watcher has kept any in" in answer.stdout
+    assert "`rankscope alerts run` creates it" in answer.stdout
     assert not list(tmp_path.iterdir())
 
 

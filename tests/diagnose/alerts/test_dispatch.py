@@ -129,7 +129,7 @@ def test_only_the_invalid_notice_is_dropped_when_its_batch_is_rejected_permanent
         until(lambda: not alert_store.num_waiting())
     assert hook.taken == [notice for notice in told if notice.number != 4]
     assert len(said) == 1
-    assert "rejected, dropped: compute-straggler of [24]" in said[0]
+    assert "rejected and dropped: compute-straggler of [24]" in said[0]
 
 
 def test_blocked_hook_does_not_delay_other_hooks(alert_store: AlertStore) -> None:
@@ -194,7 +194,9 @@ def test_notice_refused_for_more_than_a_day_is_dropped_and_reported_and_blocks_n
     with running_dispatchers(alert_store, hook, said=said, now_ns=START_NS + GIVEN_UP_NS + 1):
         until(lambda: not alert_store.num_waiting())
     assert hook.taken == told[1:]
-    assert said[1].startswith("hook deaf: status 500; not accepted for a day, dropped: compute-straggler of [0]")
+    assert said[1].startswith(
+        "hook deaf: status 500; this notification is dropped after a day of tries: compute-straggler of [0]"
+    )
 
 
 def test_notice_older_than_a_day_is_not_dropped_before_the_minimum_number_of_tries(alert_store: AlertStore) -> None:

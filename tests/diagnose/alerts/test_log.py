@@ -172,7 +172,11 @@ class Answering:
             3,
             "the findings log does not receive changes, so they are kept and retried: gone",
         ),
-        (RefusedRowsError("too odd", hint="none"), 0, "rows of the findings log dropped: 3: too odd"),
+        (
+            RefusedRowsError("too odd", hint="none"),
+            0,
+            "the collector rejects rows of the findings log, so they are dropped (3): too odd",
+        ),
     ],
 )
 def test_log_rows_wait_for_an_unreachable_collector_and_are_dropped_if_it_rejects_them(
@@ -222,7 +226,7 @@ def test_log_row_rejected_by_the_collector_is_dropped_and_the_others_are_stored(
         LogSender(store, ErrorReports(errors.append)).send(collector)
         assert store.log_count() == 0
     assert len(errors) == 1
-    assert errors[0].startswith("rows of the findings log dropped: 1: ")
+    assert errors[0].startswith("the collector rejects rows of the findings log, so they are dropped (1): ")
     assert collector.read(Findings())["state"].to_pylist() == ["resolved"]
 
 

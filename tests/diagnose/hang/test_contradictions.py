@@ -74,7 +74,7 @@ def test_no_rank_is_named_if_ras_shows_the_rank_that_is_behind_in_the_dumps_as_f
     assert (verdict.initiating, verdict.headline) == ((), APART.format("flight recorder", "NCCL RAS"))
     assert [one.text for one in verdict.evidence.contradictions] == [
         "the flight recorder says rank 2 has not entered all_reduce #9 of default_pg, in which rank 0 waits; the NCCL "
-        "RAS says it has launched as much"
+        "RAS says rank 2 has launched as many operations as rank 0"
     ]
     assert judge_together([dumps(), ras({**EQUAL, BEHIND: 49})]).initiating == (BEHIND,)
 
@@ -165,7 +165,7 @@ def test_a_log_with_an_earlier_stall_contradicts_no_dump(tmp_path: Path) -> None
     stalls = (TIMEOUT.format(time=time, seq=seq, before=seq - 1) for time, seq in (("08:44", 20), ("18:44", 9)))
     (tmp_path / "job.log").write_text("".join(stalls))
     found = Found(name="log", evidence=evidence_from_logs(read_logs([str(tmp_path)])))
-    assert "log: it has lines of several stalls or attempts of the job" in " ".join(found.evidence.notes)
+    assert "log: the lines are of several stalls or attempts of the job" in " ".join(found.evidence.notes)
     assert judge_together([dumps(), found]).initiating == (BEHIND,)
 
 

@@ -182,7 +182,7 @@ def test_doctor_shows_refused_hosts_with_their_reason(embedded: Store) -> None:
         answer = CliRunner().invoke(app, ["doctor", "--run", RUN, "--store", client.url])
     assert answer.exit_code == 1
     (line,) = [line for line in answer.stdout.splitlines() if line.startswith("gpu-001")]
-    assert "refused" in line
+    assert "unknown" in line
     assert "shared with" in line
 
 

@@ -80,7 +80,7 @@ def test_run_has_a_limited_number_of_tags_and_a_tag_may_be_set_again(
     log = AnnotationLog(store=store, reader=StoreReader(store))
     for name in ("t0", "t1", "t2", "t0"):
         log.accept(Annotation(kind=Kind.TAG, run_id="gpt", name=name, who="Ada"))
-    with pytest.raises(UsageError, match="there are 3 tags"):
+    with pytest.raises(UsageError, match="at most 3 tags"):
         log.accept(Annotation(kind=Kind.TAG, run_id="gpt", name="more", who="Ada"))
 
 

@@ -64,7 +64,7 @@ def test_checkpoints_of_another_run_or_without_a_readable_attempt_are_rolled_bac
 def test_rollback_that_would_leave_no_checkpoint_is_rejected(tmp_path: Path) -> None:
     root = tmp_path / "root"
     complete(root, 50, 60)
-    with pytest.raises(UsageError, match="has less than 50 steps"):
+    with pytest.raises(UsageError, match="none has less than 50 steps"):
         rolled_back(root, 50)
     assert complete_steps(root) == [60, 50]
 

@@ -156,7 +156,7 @@ def test_a_node_whose_check_is_killed_is_not_blocked_and_used_last() -> None:
     assert cluster.state("node-1") is NodeState.READY
     noted = [(each.name, each.reason) for each in cluster.decisions if each.node == "node-1"]
     assert noted[-2:] == [
-        ("check-undecided", "killed twice: the command was killed by SIGKILL"),
+        ("check-undecided", "the check was killed twice: the command was killed by SIGKILL"),
         ("admit", "no check found a fault"),
     ]
 

@@ -30,7 +30,9 @@ TechniquesOption = Annotated[
     ),
 ]
 StepsOption = Annotated[int, typer.Option(min=4, help="Steps of each training. The first quarter is not measured.")]
-RoundsOption = Annotated[int, typer.Option(min=1, help="Number of rounds. Each round trains every row once.")]
+RoundsOption = Annotated[
+    int, typer.Option(min=1, help="Number of rounds. Each round trains every row of the table once.")
+]
 NameOption = Annotated[str | None, typer.Option(help="Name of the ablation. Default: ablate-TIME.", show_default=False)]
 OutOption = Annotated[
     Path | None,
@@ -44,7 +46,7 @@ OutOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblateOptions:
-    """Train a recipe with one technique more in each row, and print what each technique gains."""
+    """Train a recipe several times, with one technique more each time, and print what each technique gains."""
 
     recipe: RecipeOption = "tiny_cpu"
     techniques: TechniquesOption = None

@@ -54,14 +54,18 @@ FindingStateOption = Annotated[
 SinceOption = Annotated[
     str,
     typer.Option(
-        help="Omit findings that were resolved before this time: 7d, or '2026-11-27 14:00'.", show_default=False
+        help="Omit findings that were resolved before this time: 7d (seven days ago), or '2026-11-27 14:00'.",
+        show_default=False,
     ),
 ]
 UntilOption = Annotated[
-    str, typer.Option(help="Omit findings that were raised after this time: 1d, or 2026-11-28.", show_default=False)
+    str,
+    typer.Option(
+        help="Omit findings that were raised after this time: 1d (a day ago), or 2026-11-28.", show_default=False
+    ),
 ]
-LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Findings of one page.")]
-PageOption = Annotated[int, typer.Option(min=1, max=100_000, help="Page to list.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Number of findings on a page.")]
+PageOption = Annotated[int, typer.Option(min=1, max=100_000, help="Page to list, from 1.")]
 FingerprintArgument = Annotated[str, typer.Argument(help="Fingerprint of the finding, as `alerts log` prints it.")]
 NoteArgument = Annotated[str, typer.Argument(help="Text of the note.")]
 ByOption = Annotated[str, typer.Option(help="Your name. Default: the name of this user.", show_default=False)]

@@ -63,7 +63,9 @@ InspectorOption = Annotated[
 WorldSizeOption = Annotated[
     int | None,
     typer.Option(
-        help="Number of ranks of the job. Logs, stacks and dumps of gloo seldom show it, and ranks may be missing.",
+        help="Number of ranks of the job. Logs, stacks and dumps of gloo seldom contain this number. Without it, a "
+        "late "
+        "rank may not be named, because more ranks may exist.",
         min=1,
         metavar="N",
         show_default=False,
@@ -73,7 +75,8 @@ WorldSizeOption = Annotated[
 RunOrFiles = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Run. Default: the newest one. With --logs or --stacks, more files of this option (from a shell glob).",
+        help="Run. Default: the newest one. With --logs or --stacks: more files for that option, so `--logs *.log` "
+        "works.",
         metavar="RUN",
         show_default=False,
     ),
@@ -102,8 +105,8 @@ class DiagnoseOptions:
 class HangOptions:
     """Find the ranks that block a stalled job: in which collective, at which line. Exit status 1 if there are any.
 
-    --dumps, --logs, --ras, --stacks and --inspector read evidence of any job, without a store. Give as many as there
-    are: they are combined, and contradictions are listed.
+    --dumps, --logs, --ras, --stacks and --inspector read evidence of any job, without a store. Give all evidence
+    that you have: the command combines it, and lists contradictions.
     """
 
     run: RunOrFiles = None

@@ -21,7 +21,8 @@ JobOption = Annotated[
     typer.Option(
         "--job",
         help="Check the settings of a job: timeouts against the length of a link flap, channels, buffers, topology "
-        "file. They come from the environment of this command, or of the ranks of --run on this host.",
+        "file. Without --run, it checks the environment of this command; with --run, the environment of the ranks of "
+        "this run on this host.",
     ),
 ]
 FlapOption = Annotated[
@@ -51,14 +52,15 @@ QuickOption = Annotated[
 SecondsOption = Annotated[
     float,
     typer.Option(
-        help="Time limit of a check or a round, in seconds, at least 5. A check that takes longer is killed and fails.",
+        help="Time limit in seconds, at least 5, of each check of --node and of each round of --pairs. A check that "
+        "takes longer is killed and fails.",
         callback=finite,
     ),
     Needs(("node", "pairs")),
 ]
 PatienceOption = Annotated[
     float,
-    typer.Option(help="Seconds to wait for the other nodes.", min=1.0, callback=finite),
+    typer.Option(help="Seconds to wait until all nodes have connected to node 0.", min=1.0, callback=finite),
     Needs(("rdzv_endpoint",)),
 ]
 InterfaceOption = Annotated[
@@ -68,22 +70,28 @@ InterfaceOption = Annotated[
 ]
 ExpectOption = Annotated[
     Path | None,
-    typer.Option(help="TOML file of minimum values, such as gemm_tflops = 600.", show_default=False),
+    typer.Option(
+        help="With --node: TOML file with the lowest allowed values, such as gemm_tflops = 600.", show_default=False
+    ),
     Needs(("node",)),
 ]
 FolderOption = Annotated[
     Path | None,
-    typer.Option(help="Folder of the disk to check. Default: the temporary folder.", show_default=False),
+    typer.Option(help="With --node: a folder on the disk to check. Default: the temporary folder.", show_default=False),
     Needs(("node",)),
 ]
 EndpointOption = Annotated[
     str | None,
-    typer.Option("--rdzv-endpoint", metavar="HOST:PORT", help="Rendezvous of the nodes: an address of node 0."),
+    typer.Option(
+        "--rdzv-endpoint",
+        metavar="HOST:PORT",
+        help="Address of node 0 and a free port there, to which all nodes connect. The same on every node.",
+    ),
     Needs(("node", "pairs")),
 ]
 RankOption = Annotated[
     int | None,
-    typer.Option("--node-rank", help="Number of this node, from 0.", show_default=False),
+    typer.Option("--node-rank", help="Number of this node, from 0. Different on every node.", show_default=False),
     Needs(("node", "pairs")),
 ]
 ForceOption = Annotated[
@@ -92,7 +100,9 @@ ForceOption = Annotated[
     Needs(("node",)),
 ]
 NodesOption = Annotated[
-    int | None, typer.Option("--nnodes", help="Number of nodes.", show_default=False), Needs(("node", "pairs"))
+    int | None,
+    typer.Option("--nnodes", help="Number of nodes in the test.", show_default=False),
+    Needs(("node", "pairs")),
 ]
 RunOption = Annotated[
     str | None,

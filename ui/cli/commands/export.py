@@ -44,7 +44,8 @@ EndpointOption = Annotated[
 DetailOption = Annotated[
     Literal["steps", "stages", "operations"],
     typer.Option(
-        help="steps: one span for each rank and step. stages: also spans outside microbatches. operations: all spans."
+        help="steps: one span for each rank and step. stages: also spans without a microbatch, such as those "
+        "of data loading and the optimizer. operations: all spans."
     ),
 ]
 RanksOption = Annotated[
@@ -77,8 +78,8 @@ ProfilesOption = Annotated[
     bool,
     typer.Option(
         "--profiles",
-        help="Add the stored profiles of these ranks and steps. Without steps: the newest profile and its steps. "
-        "`rankscope profile` requests profiles.",
+        help="Add the stored profiles of these ranks and steps (see `rankscope profile`). Without --first-step and "
+        "--last-step, add the newest profile, and export its steps.",
     ),
 ]
 KinetoOption = Annotated[
@@ -86,8 +87,8 @@ KinetoOption = Annotated[
     typer.Option(
         "--kineto",
         metavar="PATH",
-        help="Add a trace of torch.profiler, or all in a folder, recorded by ranks of this run. Can be repeated. "
-        "Without steps: the steps during these traces.",
+        help="Add a trace of torch.profiler, or all traces in a folder, recorded by ranks of this run. Can be "
+        "repeated. Without --first-step and --last-step, export the steps during these traces.",
         show_default=False,
     ),
 ]

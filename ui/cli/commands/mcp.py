@@ -10,7 +10,7 @@ from ui.cli.commands.shared import DEFAULT_STORE, StoreOption
 class McpOptions:
     """Serve read-only tools about stored runs to an assistant, over standard input and output.
 
-    An MCP client starts this command and ends it. It opens no port, and changes nothing in the store.
+    An MCP client starts this command and ends it. The command opens no port, and changes nothing in the store.
     """
 
     store: StoreOption = DEFAULT_STORE

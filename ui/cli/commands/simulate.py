@@ -27,7 +27,10 @@ MeshOption = Annotated[
 ]
 ClockOption = Annotated[
     Literal["host", "device"],
-    typer.Option(help="Clock of the spans. With `device`, the host issues work before the device runs it."),
+    typer.Option(
+        help="Clock that times the spans. With `device`, spans show when the GPU runs the work. The CPU launches it "
+        "earlier."
+    ),
 ]
 FsdpOption = Annotated[
     bool,

@@ -62,8 +62,9 @@ SharedLoaderOption = Annotated[
     bool,
     typer.Option(
         "--shared-loader/--no-shared-loader",
-        help="One process for each host prepares the batches of its ranks. Without it, each rank reads the data "
-        "itself. The batches are the same.",
+        help="One process for each host prepares the batches for all ranks of the host. With --no-shared-loader, each "
+        "rank "
+        "reads the data itself. The batches are the same.",
     ),
 ]
 DelayOption = Annotated[
@@ -71,11 +72,15 @@ DelayOption = Annotated[
     typer.Option(
         min=0,
         max=10_000,
-        help="Milliseconds to add to every collective and transfer, without processor time. Shows overlap on a CPU.",
+        help="Milliseconds to add to every collective and transfer, to imitate a slower network. The delay uses no "
+        "processor time, so overlap saves time on a CPU too.",
     ),
 ]
 OverlapOption = Annotated[
-    str, typer.Option(help="Axes whose communication runs beside compute: some of dp,pp,tp, or all, or none.")
+    str,
+    typer.Option(
+        help="Axes whose communication runs at the same time as compute: a list such as dp,tp, or all, or none."
+    ),
 ]
 TelemetryOption = Annotated[bool, typer.Option("--telemetry/--no-telemetry", help="Record spans.")]
 
@@ -92,35 +97,50 @@ EveryOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Steps between checkpoints. Default: the interval that costs the least time, from the measured cost.",
+        help="Steps between checkpoints. Default: computed from the measured time of a checkpoint, so that "
+        "checkpoints and repeated work together cost the least time.",
         show_default=False,
     ),
 ]
 KeepOption = Annotated[
-    int | None, typer.Option(min=1, help="Complete checkpoints that stay on disk. Default: 2.", show_default=False)
+    int | None,
+    typer.Option(min=1, help="Number of complete checkpoints to keep on disk. Default: 2.", show_default=False),
 ]
 ChunksOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Model chunks of a pipeline rank: 2 or more run interleaved 1F1B.", show_default=False),
+    typer.Option(
+        min=1,
+        help="Model chunks of a pipeline rank. With 2 or more, the schedule is interleaved 1F1B.",
+        show_default=False,
+    ),
 ]
 ScheduleOption = Annotated[
     ScheduleName | None, typer.Option(help="Schedule of the pipeline. Default: 1f1b.", show_default=False)
 ]
 BlockOption = Annotated[
     BlockForm | None,
-    typer.Option(help="Form of the transformer block. Default: the recipe's.", show_default=False),
+    typer.Option(
+        help="parallel: attention and MLP of a block have the same input. serial: the MLP follows the attention. "
+        "Default: the recipe's.",
+        show_default=False,
+    ),
 ]
 FusedOption = Annotated[
     bool | None,
     typer.Option(
         "--fused-projection/--separate-projections",
-        help="One matrix product for query, key, value and the first layer of the MLP. Default: the recipe's.",
+        help="Compute query, key, value and the first layer of the MLP in one matrix product. Default: the recipe's.",
         show_default=False,
     ),
 ]
 WindowOption = Annotated[
     int | None,
-    typer.Option(min=0, help="Keys that a query sees. 0: all earlier keys. Default: the recipe's.", show_default=False),
+    typer.Option(
+        min=0,
+        help="Sliding-window attention: number of tokens that a token attends to. 0: all earlier tokens. "
+        "Default: the recipe's.",
+        show_default=False,
+    ),
 ]
 PrecisionOption = Annotated[
     Precision | None,
@@ -129,7 +149,7 @@ PrecisionOption = Annotated[
 RecomputeOption = Annotated[
     Recompute | None,
     typer.Option(
-        help="Activations to compute again in the backward pass. They are not kept in memory. Default: the recipe's.",
+        help="Activations to compute again in the backward pass, to save memory. Default: the recipe's.",
         show_default=False,
     ),
 ]

@@ -30,7 +30,10 @@ def event_legend() -> Component:
         html.Span([html.Span(SIGNS[kind], className=f"event-sign {kind}"), f" {text}"])
         for kind, text in MEANINGS.items()
     ]
-    colours = html.Span("Red: critical, orange: warning, blue: info. A number: several events. Click opens the step.")
+    colours = html.Span(
+        "Red: critical, orange: warning, blue: info. A number: number of events at this place. Click "
+        "an event to open its step."
+    )
     return html.Div([*signs, colours], className="event-signs")
 
 

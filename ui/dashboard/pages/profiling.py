@@ -84,7 +84,7 @@ def draw_profiles(state: ViewState, reads: Reads) -> Component | None:
         (stamp(profile.requested_ns), str(profile.rank), _result(profile, run), profile.finding or "a person")
         for profile in profiles[:MAX_LISTED]
     ]
-    note = "Open a file with ui.perfetto.dev. Its times are those of the spans of its rank."
+    note = "Open a file with ui.perfetto.dev. The file and the spans of its rank use the same clock."
     content = [table(("Requested", "Rank", "Result", "For"), rows, min_width_px=420), dmc.Text(note, size="sm")]
     return panel("Profiles, the newest first", dmc.Stack(content, gap="xs"))
 

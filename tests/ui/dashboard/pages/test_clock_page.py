@@ -83,7 +83,7 @@ def test_offset_is_drawn_with_its_bound_and_unaligned_windows_are_shaded(reads: 
     assert list(trace.error_y.array) == [0.04, 0.0, 0.04]
     (shade,) = figure.layout.shapes
     assert trace.x[0] < shade.x0 < shade.x1
-    assert "The clock could not be aligned in 1 of 3 windows. It is shaded." in text_of(
+    assert "The clock could not be aligned in 1 of 3 windows. This window is shaded." in text_of(
         replace(SHOWN, host="gpu-02"), reads, "clock-title"
     )
 

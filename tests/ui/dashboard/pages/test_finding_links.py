@@ -166,8 +166,8 @@ def test_nic_flap_links_to_its_host_first_and_to_the_timeline_of_a_stalled_step(
     ("by_pp", "said"),
     [
         ([1.0, 1.0, 1.3, 1.02], "Pipeline stage pp2 causes most of the slowdown"),
-        ([1.25, 1.28, 1.3, 1.27], "It affects all workers"),
-        ([1.0, 1.0, 1.1, 1.0], "It affects all workers"),
+        ([1.25, 1.28, 1.3, 1.27], "The slowdown affects all workers"),
+        ([1.0, 1.0, 1.1, 1.0], "The slowdown affects all workers"),
     ],
 )
 def test_cause_text_names_a_pipeline_stage_only_if_it_causes_most_of_the_slowdown(

@@ -206,7 +206,7 @@ def test_list_of_many_runs_is_cut_and_can_be_searched_by_name(hundreds: Reader) 
     everything, one = text_of(ViewState(), reads), text_of(ViewState(find="run-0119"), reads)
     assert everything.count("run-link") == MOST_ROWS
     assert f"the first {MOST_ROWS} are shown" in everything
-    assert f"first among the {MOST_COMPARED} with the newest data" in everything
+    assert f"Only the {MOST_COMPARED} runs with the newest data are compared" in everything
     assert "with the newest data" not in text_of(ViewState(order=RunOrder.NAME), reads)
     assert one.count("run-link") == 1
     assert "No run has" in text_of(ViewState(find="nobody"), reads)

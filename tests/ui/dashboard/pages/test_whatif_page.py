@@ -221,7 +221,7 @@ def test_large_run_replays_only_its_newest_steps_and_names_the_command(slow: Rea
 def test_run_without_a_slowdown_is_not_broken_down(store: EmbeddedStore) -> None:
     store_simulated(store, "even", num_steps=6)
     reads, state = patient(Reads(StoreReader(store))), replace(SLOW, run="even")
-    assert "is not broken down" in said("whatif-says", state, reads)
+    assert "too small to name a cause" in said("whatif-says", state, reads)
     assert plotted("workers", state, reads).panel == "panel hidden"
     assert said("whatif-worst", state, reads) == "null"
 

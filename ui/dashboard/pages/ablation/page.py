@@ -22,7 +22,7 @@ NOTE = (
     "Medians over the runs of a row. ±: half the distance between the lowest and the highest run. "
     "The first quarter of the steps is not counted."
 )
-NONE = "This run belongs to no ablation. `rankscope ablate` trains a recipe with one technique more in each row."
+NONE = "This run belongs to no ablation. `rankscope ablate` trains a recipe with one technique more each time."
 
 
 def skeleton() -> Component:

@@ -119,7 +119,7 @@ def _facts(entry: ReportedAlert, state: ViewState, now_ns: int) -> list[tuple[st
         *((name, alert.labels[name]) for name in PLACES if name in alert.labels),
     ]
     if len(alert.hosts_seen) > len(alert.hosts):
-        facts.append(("hosts so far", list_some(alert.hosts_seen, 8)))
+        facts.append(("hosts since its start", list_some(alert.hosts_seen, 8)))
     if alert.suppressed_by:
         facts.append(("not sent", f"explained by {alert.suppressed_by}"))
     if now_ns - entry.reported_ns > SILENT_AFTER_NS:
@@ -255,7 +255,8 @@ def _no_watcher() -> Component:
             dmc.Text(
                 "The watcher must connect to a collector: if it reads the store directly, this page has no alerts. "
                 "If the collector has tokens, the watcher needs RANKSCOPE_TOKEN, or both the read token and the write "
-                "token. If no alert arrives, read its standard error. Rules and hooks: docs/guides/alerts.md.",
+                "token. If no alert arrives, read the standard error of the watcher. Rules and hooks: "
+                "docs/guides/alerts.md.",
                 size="sm",
                 c="dimmed",
             ),
@@ -269,7 +270,9 @@ def _no_watcher() -> Component:
 def _silent_watcher(heard_ns: int, now_ns: int) -> Component:
     return notice(
         f"The watcher last reported {long_duration((now_ns - heard_ns) / NS_PER_S)} ago, at {stamp(heard_ns)}",
-        "Runs are active, but no watcher checks them. These problems may have ended, and new ones are not shown. "
+        "Runs are active, but no watcher checks them. The problems on this page may have ended, and new problems are "
+        "not "
+        "shown. "
         f"Restart the watcher: {START}",
         colour="orange",
     )

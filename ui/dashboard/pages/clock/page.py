@@ -125,7 +125,7 @@ def _draw_says(state: ViewState, reads: Reads) -> Component:
         return _alert("teal", "The offsets of all clocks are known", _known_offsets(now), [])
     reasons = [*_reasons("not aligned", refused), *_reasons("disputed", disputed)]
     if not refused:
-        text = f"{_known_offsets(now)} Two methods disagree: the bound includes both results."
+        text = f"{_known_offsets(now)} Two methods gave different offsets, so the bound was widened to include both."
         return _alert("yellow", f"{count(len(disputed), 'clock')} disputed", text, reasons)
     text = (
         f"Over steps {now.first_step} to {now.last_step}. On the timeline, rows of these hosts may be shifted relative "
@@ -180,13 +180,13 @@ def _draw_title(state: ViewState, reads: Reads) -> Component:
     host, run = _chosen(state, now), facts.summary
     windows = clock_history(reads, facts, host)
     num_refused = sum(not clock.aligned for window in windows for clock in window.clocks)
-    notes = [f"Clock of {host} minus clock of {now.clocks[0].reference}. Error bars show the bound."]
+    notes = [f"Clock of {host} minus clock of {now.clocks[0].reference}. Error bars show the error bound."]
     if len(windows) == 1:
         notes.append("Only one window of steps was measured.")
     if num_refused:
         notes.append(
             f"The clock could not be aligned in {num_refused} of {count(len(windows), 'window')}. "
-            f"{'It is' if num_refused == 1 else 'They are'} shaded."
+            f"{'This window is' if num_refused == 1 else 'These windows are'} shaded."
         )
     exactly = replace(state, run=run.run_id, attempt=run.attempt, host=host)
     return html.Div([titled(f"Offset of {host}", exactly), dmc.Text(" ".join(notes), size="sm", c="dimmed")])

@@ -58,7 +58,7 @@ ONE_ATTEMPT = (
 )
 MEANINGS = (
     "±: half of the 95% interval. Of step: the time that the change adds, as a share of a step of A. The verdict is "
-    "about all stages and ranks together. The times of stages exclude waiting, and ranks that differ."
+    "about all stages and ranks together. The times of stages include neither waiting nor the ranks that differ."
 )
 
 

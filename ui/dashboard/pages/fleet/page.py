@@ -260,7 +260,7 @@ def no_samples(shown: HostSelection, found: HostScene, *, has_others: bool) -> s
     """``has_others``: whether the agent of the host sent other samples in these steps."""
     reasons = [] if _has_devices(shown.family, found.events) else [f"the host has no {DEVICES[shown.family]}"]
     reasons += [] if has_others else ["its agent was started with --sample 0"]
-    why = f" There are none if {', or if '.join(reasons)}." if reasons else ""
+    why = f" These samples are also missing if {', or if '.join(reasons)}." if reasons else ""
     none = f"{shown.host} has no {FAMILY_TEXT[shown.family]} samples in these steps."
     return f"{none} Choose other samples or steps.{why}"
 

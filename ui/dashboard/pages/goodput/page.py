@@ -30,7 +30,7 @@ MEANINGS = {
     TimeClass.USEFUL: "steps completed for the first time, without checkpoint snapshots",
     TimeClass.REPEATED: "steps that an earlier attempt had completed, and the lost part of interrupted steps",
     TimeClass.CHECKPOINTING: "snapshots in steps, and the save at a planned stop",
-    TimeClass.OUTSIDE_STEPS: "between steps and after the last one: evaluation, logging, an open step",
+    TimeClass.OUTSIDE_STEPS: "between steps and after the last one: evaluation, logging, a step that has not ended",
     TimeClass.DETECTING: "from the end of progress until the fault was detected",
     TimeClass.CHECKING: "node checks while no attempt ran",
     TimeClass.RESTARTING: "from the detection, or the start of ranks, to the end of the warm-up in the first step",

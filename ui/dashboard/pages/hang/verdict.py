@@ -92,7 +92,9 @@ def _last_check(run: RunSummary) -> str:
     """A sentence that says whether the page can still change."""
     if run.heard.is_silent:
         return f"The last check was at {stamp(run.heard.heard_ns)}."
-    return f"The newest data is from {stamp(run.heard.heard_ns)}." if run.is_over else "It updates automatically."
+    return (
+        f"The newest data is from {stamp(run.heard.heard_ns)}." if run.is_over else "This page updates automatically."
+    )
 
 
 def legend(standings: Sequence[Standing]) -> Component:

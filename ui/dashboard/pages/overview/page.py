@@ -171,7 +171,11 @@ def _price(facts: RunFacts, reads: Reads) -> tuple[str, str, str]:
     lost_s = seconds_lost(report.findings, facts.steps)
     if unknown and not lost_s:
         return "Lost to findings", "unknown", f"no cost is known for {count(unknown, 'finding')}"
-    but = f"; not known for {count(unknown, 'finding')}" if unknown else "; a step counts once"
+    but = (
+        f"; not known for {count(unknown, 'finding')}"
+        if unknown
+        else "; in each step only the most expensive one counts"
+    )
     return "Lost to findings", f"{lost_s:.1f} s", f"sum over the findings{but}"
 
 

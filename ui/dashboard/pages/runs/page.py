@@ -122,7 +122,11 @@ def _says(runs: RunList) -> str:
     cut = (
         f"; the first {len(runs.rows)} are shown. Search to find the others" if runs.num_found > len(runs.rows) else ""
     )
-    among = f" (first among the {runs.num_compared} with the newest data)" if runs.num_found > runs.num_compared else ""
+    among = (
+        f". Only the {runs.num_compared} runs with the newest data are compared for this order"
+        if runs.num_found > runs.num_compared
+        else ""
+    )
     return stored + named + cut + among
 
 

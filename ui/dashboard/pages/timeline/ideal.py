@@ -155,7 +155,7 @@ def left_out_text(labels: Sequence[str]) -> str:
     """Names the stages that the strip does not show, and why."""
     *others, last = labels
     names = f"{', '.join(others)} and {last}" if others else last
-    return f"The strip leaves out {names}: the replay has no operations for stages that run inside or beside others."
+    return f"The strip leaves out {names}: the replay contains no stage that runs during another stage."
 
 
 def loss_text(took_ns: float, ideal_ns: float) -> str:

@@ -28,8 +28,9 @@ def open_stages(opened: Sequence[OpenSpan], suspects: Sequence[int], state: View
             dmc.Title(f"Step {step} is not complete", order=2, className="panel-title"),
             scrolled(html.Table([html.Thead(head), html.Tbody(rows)], className="shares open-stages"), len(rows)),
             dmc.Text(
-                f"The stage of each rank at the newest reading of the agents: {stamp(seen_ns)}. A hatched bar has no "
-                "end yet. The axis ends after the last recorded work. A stage that began later is drawn near this end.",
+                f"The stage of each rank when the agents last read it: {stamp(seen_ns)}. A hatched bar has no end yet. "
+                "The time axis ends shortly after the last recorded span. So a stage that began later is drawn near "
+                "the end of the axis, not at its time.",
                 size="xs",
                 c="dimmed",
             ),

@@ -89,7 +89,7 @@ def _last_to_start(operation: Operation) -> str:
     if operation.last is not None:
         return f"rank {operation.last}, {after}"
     if operation.bound_ns == NOT_COMPARABLE_NS:
-        return "not known: the clocks of their hosts are not aligned"
+        return "not known: the clocks of the hosts of these ranks are not aligned"
     if len(latest) == 1:
         return f"not known: a member ended before rank {latest[0]} started"
     everyone, differ = "both" if len(operation.rank) == 2 else "all", duration(operation.spread_ns)

@@ -115,11 +115,11 @@ def draw_span_table(state: ViewState, reads: Reads) -> Component | None:
     num_pages = -(-len(rows) // ROWS)
     page = min(view.page, num_pages)
     here = rows[(page - 1) * ROWS : page * ROWS]
-    left_out = f" {count(unloaded, 'shorter span')} of full lanes not loaded." if unloaded else ""
+    left_out = f" Not listed: {count(unloaded, 'short span')} of lanes with too many spans." if unloaded else ""
     body = [_row(found, row, shown.facts, state) for row in here.tolist()]
     table = html.Table([html.Thead(_head(view)), html.Tbody(body)], className="shares span-table")
     scroll = html.Div(table, className="span-table-scroll", tabIndex="0", role="region", **{"aria-label": "all spans"})
-    note = f"Times count from the earliest span. Choose a stage to see the span in the picture.{left_out}"
+    note = f"Times count from the start of the earliest span. Choose a stage to see the span in the picture.{left_out}"
     title = html.Div([html.H2("All spans", className="panel-title"), _button("Hide table", None)], className="titled")
     parts = [title, dmc.Text(note, size="xs", c="dimmed"), scroll, _pages(view, page, num_pages, len(rows))]
     return html.Section(parts, className="panel")

@@ -61,7 +61,7 @@ def _other_group(state: ViewState, rows: Rows) -> list[str]:
 
 def _title(shown: StepSelection) -> str:
     if shown.steps.first < shown.steps.last:
-        unfinished = ": the last is not complete" if shown.steps.last == shown.unfinished else ""
+        unfinished = ": the last step is not complete" if shown.steps.last == shown.unfinished else ""
         return f"Steps {shown.steps.first} to {shown.steps.last}, {_which(shown.rows)}{unfinished}"
     wall = shown.facts.steps.duration_ns[shown.facts.steps.step == shown.step]
     time = duration(float(wall[0])) if len(wall) else ""

@@ -120,7 +120,7 @@ def cost_text(found: Conclusion, figures: WhatIf, facts: RunFacts, price: GpuPri
 def cause_text(figures: WhatIf) -> str:
     """The main cause: the slowest workers, a pipeline stage, communication, or something that all ranks share."""
     if figures.m_w is None or figures.m_s is None:
-        return f"A slowdown below {WORTH_EXPLAINING:.2f}x is not broken down."
+        return f"The slowdown is below {WORTH_EXPLAINING:.2f}x, which is too small to name a cause."
     has_stages, links = figures.topology.pp > 1, _slow_links(figures)
     if figures.m_w >= TO_BLAME:
         return f"{_slowest(figures, 'most of the slowdown')}{links}"
@@ -130,7 +130,11 @@ def cause_text(figures: WhatIf) -> str:
         return f"Pipeline stage pp{pp} causes most of the slowdown, on all its replicas{_remedy(figures)}"
     none = f"No single worker{' or pipeline stage' * has_stages} causes most of the slowdown."
     if not links:
-        return f"{none} It affects all workers, as with a slow collective, unequal microbatches or garbage collection."
+        return (
+            f"{none} The slowdown affects all workers. Possible causes: a slow collective, unequal microbatches, "
+            "garbage "
+            "collection."
+        )
     workers = f" {_slowest(figures, f'{figures.m_w:.0%} of the slowdown')}" if figures.m_w >= LARGE_PART else ""
     return f"{none}{links}{workers}"
 
@@ -227,8 +231,9 @@ def _numbers(
 
 def _basis(found: Conclusion, figures: WhatIf) -> str:
     error = 0.0 if found.replay_error is None else found.replay_error
-    left_out = f"; {count(figures.num_left_out, 'step')} not replayed: a rank ran other operations there" * bool(
-        figures.num_left_out
+    left_out = (
+        f"; {count(figures.num_left_out, 'step')} not replayed, because a rank ran other operations in them"
+        * bool(figures.num_left_out)
     )
     return (
         f"{count(len(figures.rows), 'step')} replayed, {count(figures.num_operations, 'operation')}{left_out}. The "

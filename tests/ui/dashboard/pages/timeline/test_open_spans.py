@@ -108,7 +108,7 @@ def test_unfinished_step_can_be_exported_and_shown_as_the_last_of_several_steps(
     three = replace(STALLED, timeline=TimelineView(num_steps=3))
     assert selection(three, stalled).steps == (STEP - 2, STEP)
     assert len(picture(three, stalled)["open"]) == 8  # type: ignore[arg-type]
-    assert "Steps 38 to 40, all ranks: the last is not complete" in said("spans-title", three, stalled)
+    assert "Steps 38 to 40, all ranks: the last step is not complete" in said("spans-title", three, stalled)
 
 
 def test_a_live_run_shows_the_stage_of_its_heartbeats_in_the_step_after_the_newest(store: EmbeddedStore) -> None:

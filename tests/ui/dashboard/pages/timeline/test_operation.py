@@ -45,7 +45,10 @@ def made(
             made([0, 0, 0], bound_ns=1000),
             "not known: all started within 900 ns, and the error bound of the clocks (±1 µs) is larger",
         ),
-        (made([0, 0, 0], bound_ns=NOT_COMPARABLE_NS), "not known: the clocks of their hosts are not aligned"),
+        (
+            made([0, 0, 0], bound_ns=NOT_COMPARABLE_NS),
+            "not known: the clocks of the hosts of these ranks are not aligned",
+        ),
         (made([900, 0, 0]), "not known: a member ended before rank 5 started"),
     ],
 )
