@@ -18,12 +18,28 @@ def runs_object(reader: Reader, most: int | None = None, tag: str = "") -> dict[
     the tag, and ``meta`` is a JSON object as text.
     """
     tags = tags_of_runs(reader.read(Annotations(kinds=(Kind.TAG,))).to_pylist())
-    stored = dict.fromkeys(reader.read(StoredRuns())["run_id"].to_pylist())
-    names = [name for name in stored if not tag or tag in tags.get(name, ())]
-    rows = _rows(reader, names[:most])
+    if most is None and not tag:
+        rows = _all_rows(reader)
+        names = list(dict.fromkeys(row["run_id"] for row in rows))
+    else:
+        stored = dict.fromkeys(reader.read(StoredRuns())["run_id"].to_pylist())
+        names = [name for name in stored if not tag or tag in tags.get(name, ())]
+        chosen = in_portions(names[:most])
+        rows = [row for some in chosen for row in reader.read(Runs(run_ids=some)).to_pylist()]
+    states = states_of(reader, rows)
     for row in rows:
-        row["tags"] = list(tags.get(row["run_id"], ()))
+        heard = states[row["run_id"], row["attempt"]]
+        row |= {"state": str(heard.state), "heard_ns": heard.heard_ns, "tags": list(tags.get(row["run_id"], ()))}
+    rows.sort(key=lambda row: (-row["started_ns"], row["run_id"], -row["attempt"]))
     return {"schema": SCHEMA, "num_runs": len(names), "runs": rows}
+
+
+def _all_rows(reader: Reader) -> list[dict[str, Any]]:
+    """The rows of all runs with an announced rank. One query without names takes half the time of queries that name all
+    runs."""
+    rows: list[dict[str, Any]] = reader.read(Runs()).to_pylist()
+    announced = {row["run_id"] for row in rows if row["num_ranks"]}
+    return [row for row in rows if row["run_id"] in announced]
 
 
 def tags_of_runs(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
@@ -32,12 +48,3 @@ def tags_of_runs(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
     for row in sorted(rows, key=lambda row: str(row["name"])):
         tags[row["run_id"]] = (*tags.get(row["run_id"], ()), row["name"])
     return tags
-
-
-def _rows(reader: Reader, names: list[str]) -> list[dict[str, Any]]:
-    rows = [row for some in in_portions(names) for row in reader.read(Runs(run_ids=some)).to_pylist()]
-    states = states_of(reader, rows)
-    for row in rows:
-        heard = states[row["run_id"], row["attempt"]]
-        row |= {"state": str(heard.state), "heard_ns": heard.heard_ns}
-    return sorted(rows, key=lambda row: (-row["started_ns"], row["run_id"], -row["attempt"]))

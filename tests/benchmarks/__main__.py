@@ -25,6 +25,7 @@ NAMES = (
     "storage",
     "queries",
     "full_store",
+    "sizes",
     "group_init",
     "timeline_frames",
     "dashboard",
@@ -42,7 +43,8 @@ def main(names: list[str]) -> int:
         print(f"==> {benchmark.title}", file=sys.stderr)
         figures: list[Figure] = benchmark.run()
         status |= report(benchmark.title, figures, as_json=False)
-        text = f"{as_markdown(figures)}\n\n{describe_machine()}"
+        as_text = getattr(benchmark, "as_text", as_markdown)
+        text = f"{as_text(figures)}\n\n{describe_machine()}"
         write_section(benchmark.title, benchmark.command, text, BENCHMARKS)
     return status
 

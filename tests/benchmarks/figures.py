@@ -77,6 +77,20 @@ def as_markdown(figures: Sequence[Figure]) -> str:
     return as_table(HEADINGS, [cells(figure) for figure in figures])
 
 
+def as_grid(figures: Sequence[Figure], corner: str) -> str:
+    """A table with a row for each name before the first colon, and a column for each name and unit after it."""
+    named = [(figure, *figure.name.split(": ", 1)) for figure in figures]
+    columns = list(dict.fromkeys(f"{what}, {figure.unit}" if figure.unit else what for figure, _, what in named))
+    rows: dict[str, dict[str, str]] = {}
+    for figure, row, what in named:
+        mark = "" if figure.holds else " EXCEEDED"
+        column = f"{what}, {figure.unit}" if figure.unit else what
+        rows.setdefault(row, {})[column] = f"{_number(figure.value)}{mark}"
+    return as_table(
+        [corner, *columns], [[row, *map(of_row.get, columns, [""] * len(columns))] for row, of_row in rows.items()]
+    )
+
+
 def cells(figure: Figure) -> tuple[str, ...]:
     """A figure as a row under ``HEADINGS``."""
     spread = "" if figure.low is None or figure.high is None else f"{_number(figure.low)}..{_number(figure.high)}"

@@ -1,6 +1,8 @@
-"""Cost of the list of runs and of dashboard pages on a store with thousands of runs and one run of a million steps.
+"""Cost of lists, pages and retention on a store with thousands of runs, one run of a million steps, and one with 30
+attempts.
 
-A collector with an embedded store answers. Its processor time and its memory are measured.
+A collector with an embedded store answers. Its processor time and its memory are measured. The queries of lists are
+also measured alone, without the start of a process and without drawing (``store_questions.py``).
 
 python -m tests.benchmarks.full_store [--store DIR] [--runs 5000] [--json]
 
@@ -14,19 +16,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
-import httpx
 import psutil
 
-from telemetry.collector.serving import listen
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import StoreReader
 from telemetry.stores.queries import StoredRuns
+from tests.benchmarks import store_questions
 from tests.benchmarks.figures import Figure, report
-from tests.benchmarks.many_runs import ENDLESS, endless_run, short_runs
+from tests.benchmarks.many_runs import ENDLESS, RESTARTED, endless_run, restarted_run, short_runs
+from tests.benchmarks.measured_collector import COMMAND, Collector, Cost, collecting, cost_of
 from tests.benchmarks.page_views import Visitor
 from tests.deadline import until
 
@@ -36,16 +37,11 @@ REST_S = 12.0
 """Pause after the last page. Freed memory is returned every ten seconds."""
 COMMAND_S, LIST_S, PAGE_S, AGAIN_S = 4.0, 4.0, 8.0, 1.5
 """Bounds of processor time."""
+QUERIES_S, OVERVIEW_S = 0.5, 1.5
+"""Bounds of the queries of a list, and of the first overview of a million steps."""
+OLD_DAYS, KEPT_DAYS = 60, 30
 MAX_GROWTH, MAX_MIB = 0.1, 800.0
 MIB = 2**20
-COMMAND = [sys.executable, "-m", "ui.cli"]
-
-
-class Cost(NamedTuple):
-    """Processor time and wall time, seconds."""
-
-    processor_s: float
-    wall_s: float
 
 
 class FullStore:
@@ -59,23 +55,26 @@ class FullStore:
             with tempfile.TemporaryDirectory(prefix="rankscope-full-store-") as name:
                 return self.run(Path(name) / "store", num_runs)
         build(folder, num_runs)
-        commands = [*_command_figures(folder)]
-        with _collecting(folder) as (address, collector):
-            visitor = Visitor(address)
-            return [*commands, *_page_figures(visitor, collector), *_memory_figures(visitor, collector, num_runs)]
+        figures = [*_command_figures(folder), *_question_figures(folder)]
+        with collecting(folder) as collector:
+            visitor = Visitor(collector.address)
+            figures += [_cost("start of a collector", collector.start, PAGE_S), *_page_figures(visitor, collector)]
+            figures += _memory_figures(visitor, collector.process, num_runs)
+        expired = store_questions.expire(folder, KEPT_DAYS)
+        return [*figures, _cost("deletion of the older half of the runs", expired, AGAIN_S)]
 
 
 def build(folder: Path, num_runs: int) -> None:
-    """Fill the store in ``folder``. Runs that it has are not made again."""
+    """Fill the store in ``folder``. Runs that it has are not made again. The first half of the short runs is old."""
+    old = (datetime.now(UTC) - timedelta(days=OLD_DAYS)).date()
     store = EmbeddedStore(folder)
     try:
         store.migrate()
         stored = set(StoreReader(store).read(StoredRuns())["run_id"].to_pylist())
-        for runs in short_runs(num_runs):
-            if stored.isdisjoint(runs.names):
-                runs.store(store)
-        if ENDLESS not in stored:
-            endless_run().store(store)
+        runs = [*short_runs(num_runs // 2, stored_on=old), *short_runs(num_runs - num_runs // 2, num_runs // 2)]
+        for each in (*runs, endless_run(), *restarted_run()):
+            if stored.isdisjoint(each.names):
+                each.store(store)
         until(
             lambda: not store.query("SELECT 1 FROM system.merges").num_rows, seconds=600, what="the end of the merges"
         )
@@ -93,46 +92,27 @@ def _command_figures(folder: Path) -> Iterator[Figure]:
         yield _cost(" ".join(["rankscope runs", *options]), Cost(spent_s, lasted_s), COMMAND_S)
 
 
-@contextmanager
-def _collecting(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Address and process of a collector over the store."""
-    with listen("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
-    command = [*COMMAND, "collect", "--store", f"embedded:{folder}", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            until(lambda: _answers(address), seconds=120, what="the collector")
-            yield address, psutil.Process(process.pid)
-        finally:
-            process.terminate()
+def _question_figures(folder: Path) -> Iterator[Figure]:
+    """The queries of lists, without those of one run."""
+    for name, costs in store_questions.ask(folder, ENDLESS).items():
+        bound_s = AGAIN_S if name == store_questions.DIAGNOSE else QUERIES_S
+        yield _cost(f"{name}, first answer", costs[0], PAGE_S)
+        again = Cost(*(statistics.median(each) for each in zip(*costs[1:], strict=True)))
+        yield _cost(f"{name}, later answers", again, bound_s)
 
 
-def _answers(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/_dash-dependencies").is_success
-    except httpx.TransportError:
-        return False
-
-
-def _page_figures(visitor: Visitor, collector: psutil.Process) -> Iterator[Figure]:
+def _page_figures(visitor: Visitor, collector: Collector) -> Iterator[Figure]:
     searches = {"list of runs": "?view=runs", "list of runs, by goodput": "?view=runs&order=goodput"}
     searches |= {f"{view}, a million steps": f"?view={view}&run={ENDLESS}" for view in VIEWS}
+    searches |= {f"{view}, 30 attempts": f"?view={view}&run={RESTARTED}" for view in ("overview", "goodput")}
     for name, search in searches.items():
         visit = _visiting(visitor, search)
-        yield _cost(f"{name}, first", _cost_of(visit, collector), PAGE_S)
-        yield _cost(f"{name}, again", _cost_of(visit, collector), LIST_S if "list" in name else AGAIN_S)
+        yield _cost(f"{name}, first", cost_of(visit, collector.process), OVERVIEW_S if "overview" in name else PAGE_S)
+        yield _cost(f"{name}, again", cost_of(visit, collector.process), LIST_S if "list" in name else AGAIN_S)
 
 
 def _visiting(visitor: Visitor, search: str) -> Callable[[], object]:
     return lambda: visitor.visit(search)
-
-
-def _cost_of(work: Callable[[], object], collector: psutil.Process) -> Cost:
-    before, began_s = collector.cpu_times(), time.monotonic()
-    work()
-    after = collector.cpu_times()
-    return Cost(after.user + after.system - before.user - before.system, time.monotonic() - began_s)
 
 
 def _cost(name: str, cost: Cost, bound_s: float) -> Figure:

@@ -89,17 +89,21 @@ def _stored(blocks: Iterable[pa.Table]) -> AtRest:
         for block in blocks:
             insert(store, "spans", block)
         store._execute("OPTIMIZE TABLE spans FINAL")
-        parts = f"SELECT sum(bytes_on_disk) AS bytes, sum(rows) AS num FROM system.parts WHERE {PARTS}"
-        (whole,) = store.query(parts).to_pylist()
-        columns = (
-            f"SELECT column AS name, sum(column_data_compressed_bytes) AS bytes FROM system.parts_columns"
-            f" WHERE {PARTS} GROUP BY name"
-        )
-        rollups = f"SELECT name, sum(bytes_on_disk) AS bytes FROM system.projection_parts WHERE {PARTS} GROUP BY name"
-        sizes = [
-            {row["name"]: row["bytes"] / whole["num"] for row in store.query(sql).to_pylist()}
-            for sql in (columns, rollups)
-        ]
+        return at_rest(store)
+
+
+def at_rest(store: EmbeddedStore) -> AtRest:
+    """The sizes of the stored spans."""
+    parts = f"SELECT sum(bytes_on_disk) AS bytes, sum(rows) AS num FROM system.parts WHERE {PARTS}"
+    (whole,) = store.query(parts).to_pylist()
+    columns = (
+        f"SELECT column AS name, sum(column_data_compressed_bytes) AS bytes FROM system.parts_columns"
+        f" WHERE {PARTS} GROUP BY name"
+    )
+    rollups = f"SELECT name, sum(bytes_on_disk) AS bytes FROM system.projection_parts WHERE {PARTS} GROUP BY name"
+    sizes = [
+        {row["name"]: row["bytes"] / whole["num"] for row in store.query(sql).to_pylist()} for sql in (columns, rollups)
+    ]
     return AtRest(num_spans=whole["num"], whole=whole["bytes"] / whole["num"], columns=sizes[0], rollups=sizes[1])
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from telemetry.stages import Stage
+from telemetry.stores.inserts import render
 from telemetry.stores.interface import Query, Store, StoreReader
 from telemetry.stores.queries import (
     QUERIES,
@@ -69,6 +70,7 @@ from telemetry.stores.queries import (
     StragglerScan,
     TraceSpans,
     UnresolvedFindings,
+    in_portions,
 )
 from telemetry.stores.queries.hosts import HostEventCounts, HostEvents, HostGrowth, HostSamples
 from telemetry.tables import ANNOTATIONS, FINDING_ACTIONS, HEARTBEATS, HOST_CLOCKS, PROFILE_REQUESTS, SPANS
@@ -530,6 +532,20 @@ def test_queries_over_many_runs_return_one_row_per_attempt(filled: StoreReader) 
     assert filled.read(RunRates(**RUNS, metric="loss")).to_pylist() == [
         {**RUN, "mean": 3 / (1 / 5 + 1 / 4 + 1 / 3.5), "first_step": 0, "last_step": 1}
     ]
+
+
+MAX_QUERY_BYTES = 256 * 1024
+"""The limit of servers for the text of a query."""
+
+
+def test_names_of_runs_are_divided_into_few_queries_by_their_length() -> None:
+    short, long = [f"run-{number:05d}" for number in range(5000)], ["ü" * 100 + str(number) for number in range(600)]
+    assert len([*in_portions(short)]) == 2
+    for names in (short, long, ["one"], []):
+        portions = [*in_portions(names)]
+        assert [name for some in portions for name in some] == names
+        queries = (RunWallTimes(run_ids=some) for some in portions)
+        assert all(len(render(query.sql(), query.parameters()).encode()) < MAX_QUERY_BYTES for query in queries)
 
 
 def test_stage_time_is_the_mean_over_its_ranks(filled: StoreReader) -> None:

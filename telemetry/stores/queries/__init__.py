@@ -40,7 +40,6 @@ from telemetry.stores.queries.reports import (
     Samples,
 )
 from telemetry.stores.queries.runs import (
-    MOST_NAMED,
     Ranks,
     RunBeats,
     RunGrids,
@@ -84,7 +83,6 @@ QUERIES: dict[str, type[Query]] = {
 
 __all__ = [
     "LAST_STEP",
-    "MOST_NAMED",
     "QUERIES",
     "AlertLooks",
     "Alerts",

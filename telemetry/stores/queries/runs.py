@@ -186,14 +186,27 @@ class RunRates(Fields):
         """
 
 
-MOST_NAMED = 250
-"""Largest number of runs in one query."""
+NAME_BYTES = 50_000
+"""Largest size of all names of runs in one query. A query repeats them up to three times, and servers limit its text to
+256 KiB."""
+_QUOTES = 4
+"""Characters around a name in a list."""
 
 
 def in_portions(run_ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """``run_ids`` in portions that are small enough for one query."""
-    for first in range(0, len(run_ids), MOST_NAMED):
-        yield tuple(run_ids[first : first + MOST_NAMED])
+    """``run_ids`` in portions that are small enough for one query. There are few: a query takes some milliseconds
+    even if it is about few runs."""
+    some: list[str] = []
+    num_bytes = 0
+    for run_id in run_ids:
+        size = len(run_id.encode(errors="replace")) + _QUOTES
+        if some and num_bytes + size > NAME_BYTES:
+            yield tuple(some)
+            some, num_bytes = [], 0
+        some.append(run_id)
+        num_bytes += size
+    if some:
+        yield tuple(some)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ from plotly.utils import PlotlyJSONEncoder
 
 from diagnose.alerts.alert import Phase
 from diagnose.model.run_state import RunState
+from diagnose.run_list import runs_object
+from telemetry.stages import Stage
 from telemetry.stores.embedded import EmbeddedStore
 from telemetry.stores.interface import Query, Reader, StoreReader
 from telemetry.stores.queries import RunRates, Runs, RunStageTimes, RunSteps, RunWallTimes
@@ -191,6 +193,21 @@ def test_list_of_hundreds_of_runs_needs_no_more_queries_than_a_list_of_five(
 ) -> None:
     store_runs(embedded, 5)
     assert len(asked_of(hundreds, MANY)) <= len(asked_of(StoreReader(embedded), 5)) <= 15
+
+
+def test_command_that_lists_all_runs_sends_one_query_of_each_kind(hundreds: Reader) -> None:
+    reader = Counting(hundreds)
+    assert runs_object(reader)["num_runs"] == MANY
+    kinds = [type(query) for query in reader.queries]
+    assert len(kinds) == len(set(kinds))
+
+
+def test_all_runs_are_listed_like_some_runs_and_only_if_a_rank_is_known(embedded: EmbeddedStore) -> None:
+    store_runs(embedded, 3)
+    insert(embedded, "spans", made("spans", [{"stage": int(Stage.STEP)}]), run_id="no-rank")
+    reader = StoreReader(embedded)
+    assert runs_object(reader) == runs_object(reader, 4)
+    assert runs_object(reader)["num_runs"] == 3
 
 
 def test_steps_are_read_only_for_runs_that_may_be_shown(hundreds: Reader) -> None:
