@@ -67,6 +67,12 @@ def contents(store: Store) -> dict[str, list[int]]:
     }
 
 
+def num_missing(store: Store) -> dict[int, int]:
+    """Rank -> number of missing records of the run that continues, by the query of the guide."""
+    (query,) = sql_of(GUIDE, "What a backup contains")
+    return {row["rank"]: row["missing"] for row in store.query(query).to_pylist() if row["run_id"] == RUN}
+
+
 def numbers(store: Store, run: str = RUN) -> list[list[int]]:
     """The stored record numbers of each rank."""
     stored: list[list[int]] = store.query(NUMBERS.format(run=run))["numbers"].to_pylist()
@@ -201,7 +207,7 @@ def main(what: str, where: str) -> Any:
     try:
         if what == "fill":
             fill(store)
-        return {"answers": answers(store), "numbers": numbers(store)}
+        return {"answers": answers(store), "numbers": numbers(store), "missing": [*num_missing(store).values()]}
     finally:
         store.close()
 
