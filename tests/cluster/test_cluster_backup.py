@@ -45,7 +45,7 @@ def test_restored_cluster_gives_the_same_answers_and_continues_its_run_without_d
     with without_database(url) as other:
         other.database.execute(f"DROP DATABASE {DATABASE} ON CLUSTER {CLUSTER}")
     with closing(open_store(url)) as store:
-        assert answers(store) != told
+        assert numbers(store) == []
         for replica, copies in frozen.items():
             copies.restore(tmp_path / str(replica.shard))
         until(lambda: are_equal(two_shards), seconds=240, what="equal replicas")

@@ -84,7 +84,9 @@ def node(tmp_path: Path) -> Iterator[Node]:
     program.chmod(0o755)
     port = free_port()
     settings = tmp_path / "agent.env"
-    settings.write_text(f"RANKSCOPE_COLLECTOR=http://127.0.0.1:{port}\nPYTHONDONTWRITEBYTECODE=1\n")
+    settings.write_text(
+        f"RANKSCOPE_COLLECTOR=http://127.0.0.1:{port}\nPYTHONDONTWRITEBYTECODE=1\nsleep 0.5  # a slow disk\n"
+    )
     made = Node(
         spools=tmp_path / "spools",
         url=f"http://127.0.0.1:{port}",

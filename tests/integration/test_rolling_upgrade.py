@@ -139,6 +139,7 @@ def test_upgrade_of_one_collector_after_the_other_loses_and_duplicates_nothing(
         cleanup.callback(store.close)
         agent, ranks = cleanup.enter_context(parts(tmp_path, f"http://127.0.0.1:{relay.port}"))
         for sender in agents:
+            cleanup.callback(sender.told_to_end.set)
             sender.start()
         wait_for_rows(store, agents)
         for collector in collectors:
@@ -165,13 +166,13 @@ def check_rows(store: Store, sent: list[int]) -> None:
     assert [row["stored"] for row in rows] == sent
     assert [row["different"] for row in rows] == sent
     assert [row["colours"] for row in rows] == [[7]] * len(sent)
-    counts = StoreReader(store).read(StageCounts(run_id=RUN, attempt=0)).to_pylist()
-    assert sum(row["spans"] for row in counts) + NUM_RANKS >= sum(sent[:NUM_RANKS]) * 21 // 22
+    counts = StoreReader(store).read(StageCounts(run_id=RUN, attempt=0))["spans"].to_pylist()
+    assert sum(counts) == store.query(f"SELECT count() AS num FROM spans WHERE run_id = '{RUN}'")["num"][0].as_py() > 0
 
 
 def wait_for_rows(store: Store, agents: list[ImpatientAgent]) -> None:
     """Wait until more rows of each rank are stored, and more rows of each impatient agent are acknowledged."""
-    rows = "SELECT rank, count() AS rows FROM spans WHERE run_id = 'chaos' GROUP BY rank"
+    rows = f"SELECT rank, count() AS rows FROM spans WHERE run_id = '{RUN}' GROUP BY rank"
 
     def of_ranks() -> dict[int, int]:
         return {row["rank"]: row["rows"] for row in store.query(rows).to_pylist()}
