@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all,dev]' >&2
 	@touch $@
 
-parts:  ## install Debian packages for tests: a ClickHouse server, Chromium, Alertmanager, Prometheus, iproute2, docker-compose
+parts:  ## install Debian packages for tests: a ClickHouse server, Chromium, Alertmanager, Prometheus, iproute2, docker-compose, shellcheck
 	@./scripts/install-parts
 
 demo: install  ## train eight ranks in 3D, one of them slow, and name the slow rank

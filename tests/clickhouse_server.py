@@ -70,6 +70,10 @@ class ClickHouseServer:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def data(self) -> Path:
+        return self._folder / "data"
+
     def url(self, database: str, *, user: str = USER) -> str:
         return f"clickhouse://{user}:{PASSWORD_IN_URL}@127.0.0.1:{self.port}/{database}"
 

@@ -67,12 +67,12 @@ class QueryBenchmark:
             store = EmbeddedStore(Path(folder))
             try:
                 store.migrate()
-                return [figure for num_steps in _grown(store, sizes) for figure in _figures(store, num_steps)]
+                return [figure for num_steps in grown(store, sizes) for figure in _figures(store, num_steps)]
             finally:
                 store.close()
 
 
-def _grown(store: EmbeddedStore, sizes: tuple[int, ...]) -> Iterator[int]:
+def grown(store: EmbeddedStore, sizes: tuple[int, ...]) -> Iterator[int]:
     """Number of stored steps, each time the run has reached a size."""
     targets = [max(STEPS_A_BLOCK, round(size * MILLION / (NUM_RANKS * SPANS_A_STEP))) for size in sizes]
     num_steps = 0

@@ -114,10 +114,6 @@ class Replica(ClickHouseServer):
         self.shard = shard
         self.name = name
 
-    @property
-    def data(self) -> Path:
-        return self._folder / "data"
-
     def join(self, zookeeper: int, shards: str) -> None:
         """Write the configuration of the cluster."""
         (self._folder / "conf.d").mkdir()

@@ -2,11 +2,13 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import yaml
 
 from telemetry.version import __version__
 from tests.deploy.compose_file import COMPOSE, DEPLOY, OPEN, ROOT, blanks, mounts, services
+from tests.docs.blocks import blocks
 from tests.each_case import each_case
 
 SERVICES = services()
@@ -165,3 +167,12 @@ def test_deployment_files_contain_no_private_address_and_no_private_key() -> Non
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+def test_server_allows_backups_in_the_folder_of_the_guide_on_its_volume() -> None:
+    (of_guide,) = blocks("backup.md", "A ClickHouse server", "xml")
+    config = (DEPLOY / "clickhouse/config.d/rankscope.xml").read_text()
+    allowed = [ElementTree.fromstring(text).findtext("backups/allowed_path") for text in (of_guide, config)]
+    assert allowed[0] == allowed[1]
+    volumes = [volume.split(":")[1] for volume in SERVICES["clickhouse"]["volumes"]]
+    assert any(str(allowed[0]).startswith(f"{volume}/") for volume in volumes)

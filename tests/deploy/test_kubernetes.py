@@ -10,12 +10,13 @@ import yaml
 from telemetry.agent.settings import parse_settings
 from telemetry.attach.deciding import wants_attachment
 from telemetry.settings import DEFAULT_PORT
+from telemetry.stores.address import parse_address
 from tests.deploy.compose_file import DEPLOY
 from tests.docs.pages import DOCS
 from tests.each_case import each_case
 
 FILES = sorted((DEPLOY / "kubernetes").glob("*.yml"))
-VERSIONS = ("1.29", "1.33")
+VERSIONS = ("1.29", "1.37")
 """Versions of Kubernetes: the first one with sidecars, and a newer one."""
 
 
@@ -74,6 +75,40 @@ def test_agent_address_matches_the_collector_service(pod: dict[str, Any]) -> Non
     (container,) = stateful["spec"]["template"]["spec"]["containers"]
     assert variables(container)["RANKSCOPE_ALLOWED_HOSTS"] == service["metadata"]["name"]
     assert stateful["spec"]["replicas"] == 1
+
+
+def test_collectors_of_a_server_have_the_service_of_a_single_collector_and_are_replaced_one_after_the_other() -> None:
+    several, single = manifests("collectors.yml"), manifests("collector.yml")
+    assert several["Service"]["metadata"]["name"] == single["Service"]["metadata"]["name"]
+    deployment, budget = several["Deployment"]["spec"], several["PodDisruptionBudget"]["spec"]
+    assert deployment["replicas"] > budget["minAvailable"] >= 1
+    assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+    labels = deployment["template"]["metadata"]["labels"]
+    assert labels == deployment["selector"]["matchLabels"] == budget["selector"]["matchLabels"]
+    assert several["Service"]["spec"]["selector"] == labels
+    (container,) = deployment["template"]["spec"]["containers"]
+    address = parse_address(variables(container)["RANKSCOPE_STORE"], {})
+    assert (address.user, address.password) == ("rankscope", "")
+
+
+@each_case("name, kind", [("collector.yml", "StatefulSet"), ("collectors.yml", "Deployment")])
+def test_a_collector_is_not_restarted_because_its_database_does_not_answer(name: str, kind: str) -> None:
+    (container,) = manifests(name)[kind]["spec"]["template"]["spec"]["containers"]
+    assert container["livenessProbe"].keys() & {"httpGet", "tcpSocket"} == {"tcpSocket"}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_agent_of_a_node_has_the_rights_of_its_systemd_unit_and_sees_all_processes() -> None:
+    pod = manifests("agents.yml")["DaemonSet"]["spec"]["template"]["spec"]
+    (agent,) = pod["containers"]
+    (command,) = re.findall(r"^ *rankscope agent (.*) & wait", agent["args"][0], re.M)
+    settings = parse_settings("rankscope agent", command.split(), collector=variables(agent)["RANKSCOPE_COLLECTOR"])
+    assert str(settings.spool) == agent["volumeMounts"][0]["mountPath"] == pod["volumes"][0]["hostPath"]["path"]
+    assert pod["hostPID"] is True
+    unit = (DEPLOY / "systemd/rankscope-agent.service").read_text()
+    capabilities = agent["securityContext"]["capabilities"]
+    assert capabilities["drop"] == ["ALL"]
+    assert f"\nCapabilityBoundingSet={' '.join(f'CAP_{name}' for name in capabilities['add'])}\n" in unit
 
 
 @each_case("path", FILES)

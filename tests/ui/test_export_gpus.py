@@ -3,15 +3,20 @@
 import csv
 import io
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner, Result
 
 from telemetry.stores.embedded import EmbeddedStore
+from tests.docs.blocks import blocks
 from tests.memory_store import memory_store
+from tests.parts import require
 from tests.telemetry.made_rows import insert, made
 from tests.telemetry.served import collecting
 from ui.cli.main import app
@@ -71,6 +76,35 @@ def test_metric_has_the_uuid_in_the_label_that_dcgm_uses(collector: str, tmp_pat
     assert [(sample.labels["rank"], sample.labels["UUID"]) for sample in family.samples] == [
         (rank, uuid) for rank, _, _, uuid, _ in EXPECTED if uuid
     ]
+
+
+@pytest.mark.prometheus
+def test_query_of_the_guide_adds_run_and_rank_to_a_metric_of_dcgm(collector: str, tmp_path: Path) -> None:
+    """With the labels of DCGM's exporter, evaluated by Prometheus."""
+    export(collector, "--format", "prometheus", "--out", tmp_path / "gpus.prom")
+    exported = re.findall(r"^(rankscope_rank_gpu_info\{.*\}) 1", (tmp_path / "gpus.prom").read_text(), re.MULTILINE)
+    (query,) = [block for block in blocks("kubernetes.md", "DCGM exporter", "") if "DCGM_FI" in block]
+    temperatures = {"GPU-0000": 61, "GPU-2222": 72, "GPU-3333": 58, "GPU-of-another-job": 90}
+    of_dcgm = 'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="{uuid}",device="nvidia0",modelName="NVIDIA H100",Hostname="a"}}'
+    series = [{"series": one, "values": "1"} for one in exported]
+    series += [{"series": of_dcgm.format(uuid=uuid), "values": str(value)} for uuid, value in temperatures.items()]
+    hottest = f"topk(2, {query.strip().replace('gpt-13b', NAME)})"
+    labels = '{{gpu="0",UUID="{}",device="nvidia0",modelName="NVIDIA H100",Hostname="a",run="gpt",rank="{}"}}'
+    expected = [
+        {"labels": labels.format(uuid, rank), "value": temperatures[uuid]}
+        for uuid, rank in (("GPU-2222", 2), ("GPU-0000", 0))
+    ]
+    case = {"expr": hottest, "eval_time": "0m", "exp_samples": expected}
+    rules = {"tests": [{"interval": "1m", "input_series": series, "promql_expr_test": [case]}]}
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(rules))
+    done = subprocess.run(
+        [require("promtool"), "test", "rules", tmp_path / "test.yml"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_command_says_how_many_gpus_are_assumed_or_unknown(collector: str) -> None:
