@@ -3,7 +3,8 @@
 every second   find new ranks -> announce them
                -> rows of the samplers, which run in threads of their own (host_reports.py)
                -> evidence, which watch.py collects in a separate thread
-               -> records, until few are left -> acknowledge -> heartbeats
+               -> heartbeats of living ranks: after an outage the run is live at once, not after the backlog
+               -> records, until few are left -> acknowledge -> heartbeats of ranks that have ended
                -> requests for profiles, which came with the answer; profiles.py handles them in a separate thread
 on a failure   nothing is acknowledged: wait longer after each failure, then read the same records again
 at the end     the agent exits once every rank has ended and all its records are stored
@@ -17,8 +18,9 @@ import random
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 
-from telemetry.agent.host import Host, sweep
+from telemetry.agent.host import Host, Owner, sweep
 from telemetry.agent.host_reports import HostReports, LivingRanks, Poster
 from telemetry.agent.profiles import ProfileCourier
 from telemetry.agent.sampling import HostWatch, open_clock_ping, open_samplers
@@ -105,7 +107,6 @@ class Agent:
                 back_off.succeeded()
                 self._check_patience(self._waits_for())
             except UnreachableError as error:
-                self._shipper.forget_announcements()
                 if stop_s is not None:
                     raise
                 back_off.failed(error)
@@ -156,7 +157,18 @@ class Agent:
                 return
 
     def turn(self) -> None:
-        """One round: store the records that were on disk when it began, up to ``MAX_BATCHES`` batches."""
+        """One round: store the records that were on disk when it began, up to ``MAX_BATCHES`` batches.
+
+        Raises:
+            UnreachableError: the collector does not answer. The next round announces all ranks again.
+        """
+        try:
+            self._turn()
+        except UnreachableError:
+            self._shipper.forget_announcements()
+            raise
+
+    def _turn(self) -> None:
         self._host.find_ranks()
         refused = self._host.refused_runs
         if self._reports is not None:
@@ -167,12 +179,19 @@ class Agent:
         if self._reports is not None:  # before evidence: its diagnosis needs the lost links
             self._reports.ship(self._poster, refused)
         self._ship_evidence()
+        self._ship_beats(beats, of_ended=False)
         drained = self._shipper.ship_records(dry=any(rank.over and not rank.done for rank in self._host.ranks.values()))
-        for owner, rows in beats.items():
-            if owner not in refused and owner not in self._shipper.ahead:
-                self._shipper.post("heartbeats", heartbeat_rows(rows), owner)
+        # The end of a rank is reported after its last record, so that a run that has ended is complete.
+        self._ship_beats(beats, of_ended=True)
         self._hand_over_profiles()
         self._host.finish(drained=drained)
+
+    def _ship_beats(self, beats: dict[Owner, list[dict[str, Any]]], *, of_ended: bool) -> None:
+        """Post the heartbeats of ranks that have ended, or of the others."""
+        for owner, rows in beats.items():
+            chosen = [row for row in rows if (row["ended"] > 0 or not row["alive"]) is of_ended]
+            if chosen and owner not in self._host.refused_runs and owner not in self._shipper.ahead:
+                self._shipper.post("heartbeats", heartbeat_rows(chosen), owner)
 
     def _hand_over_profiles(self) -> None:
         requests, self._shipper.profiles = self._shipper.profiles, []

@@ -116,7 +116,8 @@ def _figures(settings: FleetLoad, load: Load) -> Iterator[Figure]:
     yield Figure(
         name="processor time of collectors and server", value=sum(server_side.values()), unit="cores",
         bound=None if settings.full_speed else MAX_CORES,
-        note=f"{shares}; agents {told.cpu_s / load.seconds:.2f}",
+        note=f"{shares}; agents {told.cpu_s / load.seconds:.2f}; a round of an agent began "
+        f"{quantile(sorted(told.late_s), 0.9):.2f} s late (90th percentile)",
     )  # fmt: skip
     for name in watch.processes:
         early, late = median_mib(part(watch.sights, 0.25, 0.5), name), median_mib(part(watch.sights, 0.75, 1.0), name)

@@ -1,4 +1,4 @@
-"""Many agents in one process: the loop, the back-off and the client of the product, each with a thread.
+"""Many agents in one process: rounds, back-off and client of the product.
 
 python -m tests.benchmarks.fleet.agents SETTINGS     settings as JSON, see :class:`Settings`
 
@@ -8,10 +8,8 @@ python -m tests.benchmarks.fleet.agents SETTINGS     settings as JSON, see :clas
 import json
 import random
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,13 +17,16 @@ from telemetry.agent.loop import Agent, BackOff
 from telemetry.agent.sampling import INTERVAL_S, ClockPing
 from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreachableError
+from telemetry.process.process_memory import limit_arenas
 from telemetry.wire.client import CollectorClient
 from tests.benchmarks.fleet.poster import Told, Watched
+from tests.benchmarks.fleet.rota import Rota, Task
 from tests.benchmarks.fleet.samples import MadeReports
 from tests.benchmarks.fleet.spool import ReturningAgent, write_spool
 from tests.benchmarks.fleet.traffic import MadeHost, Plan, Shapes, Sums
 
-STACK_BYTES = 512 * 1024
+NUM_THREADS = 96
+LATE_EVERY = 20
 DRAIN_S = 120.0
 
 
@@ -51,71 +52,59 @@ class Settings:
 
 
 class MadeAgent:
-    """One agent, in a thread of its own."""
+    """One agent whose records are made when they are read."""
 
     def __init__(self, settings: Settings, number: int, shapes: Shapes) -> None:
-        self._interval_s = settings.interval_s
         self._client = CollectorClient(settings.urls[number % len(settings.urls)])
         self.poster = Watched(self._client)
-        self.host = MadeHost(settings.plan, number, shapes)
-        self.reports = MadeReports(self.host)
-        self.pings = ClockPing(self._client.time, self._client.close)
+        self._host = MadeHost(settings.plan, number, shapes)
+        self._reports = MadeReports(self._host)
+        self._pings = ClockPing(self._client.time, self._client.close)
         agent_settings = AgentSettings(spool=Path("made"), collector=self._client.url, interval_s=settings.interval_s)
-        self._agent = Agent(self.host, self.poster, agent_settings, reports=self.reports)  # type: ignore[arg-type]
-        self.stop = threading.Event()
+        self._interval_s = settings.interval_s
+        self._agent = Agent(self._host, self.poster, agent_settings, reports=self._reports)  # type: ignore[arg-type]
+        self._back_off = BackOff()
+        self._end_s = 0.0
         self.stored = False
 
     @property
     def sums(self) -> Sums:
         """Of the stored spans."""
-        return self.host.sums
+        return self._host.sums
 
-    def run(self) -> None:
-        """Run until ``stop`` is set, then store what was recorded until then."""
-        self.stop.wait(random.uniform(0, self._interval_s))
-        with suppress(UnreachableError):
-            self._agent.run(self.stop)
-        self.host.freeze()
-        back_off, end_s = BackOff(), time.monotonic() + DRAIN_S
-        while not self.stored and time.monotonic() < end_s:
-            try:
-                self._agent.turn()
-                self.stored = self.host.position == self.host.due()
-            except UnreachableError as error:
-                back_off.failed(error)
-                time.sleep(back_off.seconds)
+    def tasks(self) -> Iterator[tuple[float, Task]]:
+        """The rounds and the pings, from a random time on."""
+        yield random.uniform(0, self._interval_s), self._round
+        yield random.uniform(0, INTERVAL_S), self._ping
 
+    def last_task(self) -> Task:
+        """Store what was read until now."""
+        self._host.freeze()
+        self._end_s = time.monotonic() + DRAIN_S
+        return self._finish
 
-def ping_clocks(agents: list[MadeAgent]) -> None:
-    """Ping the clock of the collector for each agent every 30 s, one agent after another."""
-    while True:
-        began_s = time.monotonic()
-        for number, agent in enumerate(agents):
-            if agent.stop.wait(max(0.0, began_s + INTERVAL_S * number / len(agents) - time.monotonic())):
-                return
-            at_ns = time.time_ns()
-            agent.reports.add(at_ns, agent.pings.sample(at_ns).readings)
+    def _round(self) -> float:
+        try:
+            self._agent.turn()
+            self._back_off.succeeded()
+        except UnreachableError as error:
+            self._back_off.failed(error)
+        return max(self._interval_s, self._back_off.seconds)
 
+    def _ping(self) -> float:
+        at_ns = time.time_ns()
+        self._reports.add(at_ns, self._pings.sample(at_ns).readings)
+        return INTERVAL_S
 
-@contextmanager
-def running(agents: Sequence[MadeAgent | ReturningAgent]) -> Iterator[None]:
-    """Threads of all agents, from here until they are asked to stop and have ended."""
-    threading.stack_size(STACK_BYTES)
-    threads = [threading.Thread(target=agent.run) for agent in agents]
-    if made := [agent for agent in agents if isinstance(agent, MadeAgent)]:
-        threads.append(threading.Thread(target=ping_clocks, args=(made,)))
-    for thread in threads:
-        thread.start()
-    yield
-    for agent in agents:
-        agent.stop.set()
-    for thread in threads:
-        thread.join()
+    def _finish(self) -> float | None:
+        self._round()
+        self.stored = self._host.position == self._host.due()
+        return None if self.stored or time.monotonic() > self._end_s else self._back_off.seconds
 
 
-def added(agents: Sequence[MadeAgent | ReturningAgent]) -> Told:
+def added(agents: Sequence[MadeAgent | ReturningAgent], rota: Rota, cpu_s: float) -> Told:
     """What all of them did."""
-    told = Told(unfinished=sum(not agent.stored for agent in agents), cpu_s=time.process_time())
+    told = Told(unfinished=sum(not agent.stored for agent in agents), cpu_s=cpu_s, late_s=rota.late_s[::LATE_EVERY])
     for agent in agents:
         told.sums.join(agent.sums)
         told.add(agent.poster.told)
@@ -135,13 +124,18 @@ def open_agents(settings: Settings) -> Iterator[MadeAgent | ReturningAgent]:
 
 
 def main(text: str) -> None:
+    limit_arenas()
     settings = Settings.parse(text)
     agents = list(open_agents(settings))
+    rota = Rota(NUM_THREADS)
     print("ready", flush=True)
     sys.stdin.readline()
-    with running(agents):
-        sys.stdin.readline()
-    print(added(agents).as_json(), flush=True)
+    began_s = time.process_time()
+    rota.start(task for agent in agents for task in agent.tasks())
+    sys.stdin.readline()
+    cpu_s = time.process_time() - began_s
+    rota.end(agent.last_task() for agent in agents)
+    print(added(agents, rota, cpu_s).as_json(), flush=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ class Told:
     """Wall clock of the first request of each agent that was stored."""
     beats_s: list[float] = field(default_factory=list)
     """The same for heartbeats."""
+    late_s: list[float] = field(default_factory=list)
+    """How long rounds waited for a thread of their process, of a sample of them."""
     cpu_s: float = 0.0
     unfinished: int = 0
     """Agents whose last records were not stored in time."""
@@ -51,7 +53,7 @@ class Told:
         self.sums.join(other.sums)
         for name in ("requests", "rows", "failures"):
             getattr(self, name).update(getattr(other, name))
-        for name in ("waits_s", "firsts_s", "beats_s"):
+        for name in ("waits_s", "firsts_s", "beats_s", "late_s"):
             getattr(self, name).extend(getattr(other, name))
         self.cpu_s += other.cpu_s
         self.unfinished += other.unfinished

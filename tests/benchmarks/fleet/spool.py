@@ -4,10 +4,9 @@ SPOOL/host-00007/fleet/0/rank-00056/      meta.json, state, shipping, segments, 
 """
 
 import os
-import threading
+import random
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent
+from telemetry.agent.loop import Agent, BackOff
 from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreachableError
 from telemetry.process.child_process import BORN, birth_of
@@ -27,8 +26,8 @@ from telemetry.record.rank_identity import rank_folder, write_identity
 from telemetry.record.state_page import StatePage
 from telemetry.records import RankIdentity
 from telemetry.wire.client import CollectorClient
-from telemetry.wire.codec import Ack
 from tests.benchmarks.fleet.poster import Watched
+from tests.benchmarks.fleet.rota import Task
 from tests.benchmarks.fleet.traffic import MadeHost, Plan, Shapes, Sums
 from tests.benchmarks.made_spans import SPANS_A_STEP
 
@@ -82,46 +81,35 @@ def _records(spans: pa.Table, offset: int) -> np.ndarray:
 
 
 class ReturningAgent:
-    """An agent with rank files that nobody has taken yet. It ends when all are stored."""
+    """An agent with rank files of which nothing is stored yet. It ends when all is stored."""
 
     def __init__(self, url: str, spool: Path, sums: Sums, interval_s: float) -> None:
         self._host = Host(spool)
-        self._client = CollectorClient(url)
-        self.poster = _Ending(self._client, self._host)
+        self.poster = Watched(CollectorClient(url))
+        self._interval_s = interval_s
+        self._agent = Agent(self._host, self.poster, AgentSettings(spool=spool, collector=url, interval_s=interval_s))
+        self._back_off = BackOff()
         self.sums = sums
-        settings = AgentSettings(spool=spool, collector=url, interval_s=interval_s)
-        self._agent = Agent(self._host, self.poster, settings)
+        """Of all recorded spans."""
+        self.stored = False
 
-    @property
-    def stored(self) -> bool:
-        """Whether all records are acknowledged."""
-        return self.poster.is_done
+    def tasks(self) -> Iterator[tuple[float, Task]]:
+        """The rounds."""
+        yield random.uniform(0, self._interval_s), self._round
 
-    @property
-    def stop(self) -> threading.Event:
-        return self.poster.stop
+    def last_task(self) -> Task:
+        """None: it has ended, or is late."""
+        return lambda: None
 
-    def run(self) -> None:
-        """Run until all is stored, or ``stop`` is set."""
-        with suppress(UnreachableError):
-            self._agent.run(self.stop)
-
-
-class _Ending(Watched):
-    """Ends its agent with the first heartbeats that follow the last record."""
-
-    def __init__(self, client: CollectorClient, host: Host) -> None:
-        super().__init__(client)
-        self._host = host
-        self.stop = threading.Event()
-        self.is_done = False
-
-    def post(self, table: str, rows: pa.Table) -> Ack:
-        ack = super().post(table, rows)
-        if table == "heartbeats" and all(_is_shipped(rank.tail.reader.folder) for rank in self._host.ranks.values()):
-            self.is_done = True
-            self.stop.set()
-        return ack
+    def _round(self) -> float | None:
+        try:
+            self._agent.turn()
+            self._back_off.succeeded()
+        except UnreachableError as error:
+            self._back_off.failed(error)
+        ranks = self._host.ranks.values()
+        self.stored = bool(ranks) and all(_is_shipped(rank.tail.reader.folder) for rank in ranks)
+        return None if self.stored else max(self._interval_s, self._back_off.seconds)
 
 
 def _is_shipped(folder: Path) -> bool:

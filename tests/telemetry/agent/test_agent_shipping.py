@@ -177,12 +177,26 @@ class SlowCollector:
         return Ack(rows=rows.num_rows, duplicates=0)
 
 
+def test_heartbeat_of_a_living_rank_is_sent_before_its_backlog_and_its_end_after_the_last_record(
+    tmp_path: Path,
+) -> None:
+    record(tmp_path, end=False)
+    slow = SlowCollector()
+    following = Agent(Host(tmp_path), slow, AgentSettings(spool=tmp_path, collector=""))
+    following.turn()
+    assert slow.tables.index("heartbeats") < slow.tables.index("spans")
+    telemetry.stop()
+    slow.tables.clear()
+    following.turn()
+    assert slow.tables == ["spans", "heartbeats"]
+
+
 def test_records_written_during_a_slow_post_are_shipped_in_the_next_turn(tmp_path: Path) -> None:
     record(tmp_path, end=False)
     slow = SlowCollector()
     following = Agent(Host(tmp_path), slow, AgentSettings(spool=tmp_path, collector=""))
     following.turn()
-    assert slow.tables == ["ranks", "spans", "samples", "heartbeats"]
+    assert slow.tables == ["ranks", "heartbeats", "spans", "samples"]
     telemetry.stop()
     following.turn()
     assert slow.tables[4:] == ["spans", "heartbeats"]
