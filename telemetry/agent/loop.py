@@ -57,6 +57,21 @@ class BackOff:
         self._usual_s = self.seconds = 0.0
 
 
+ROUNDS_PER_S = 200.0
+"""Rounds of all agents of a job together. A round is about four requests."""
+MAX_PAUSE_S = 10.0
+"""A run without data for 20 s counts as not shipping."""
+SPREAD = 0.2
+"""Random part of the pause of a large job, so that agents that started together do not send together."""
+
+
+def pause_s(interval_s: float, num_hosts: int, chance: random.Random) -> float:
+    """The pause between two rounds of an agent. Agents of jobs with hundreds of hosts pause for longer than
+    ``interval_s``, so that a collector gets larger batches instead of more requests."""
+    shared_s = min(num_hosts / ROUNDS_PER_S, MAX_PAUSE_S)
+    return interval_s if shared_s <= interval_s else shared_s * chance.uniform(1 - SPREAD, 1)
+
+
 POLL_S = 0.25
 LAST_ROUNDS_S = 1.0
 """Time of the last rounds after ``stop`` is set. Ranks that end at the same moment as the agent are then reported."""
@@ -81,6 +96,7 @@ class Agent:
         self._poster = poster
         self._settings = settings
         self._shipper = Shipper(host, poster)
+        self._chance = random.Random()
         self._over_since_s: float | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -118,7 +134,8 @@ class Agent:
                 continue
             if self._finished(began):
                 break
-            self._rest(stop, max(self._settings.interval_s, back_off.seconds), may_wake=not back_off.seconds)
+            pause = pause_s(self._settings.interval_s, self._host.num_hosts, self._chance)
+            self._rest(stop, max(pause, back_off.seconds), may_wake=not back_off.seconds)
         self._raise_refusals()
 
     def _waits_for(self) -> RankscopeError | None:

@@ -164,6 +164,17 @@ def test_agent_ships_records_of_a_rank_that_is_still_recording(tmp_path: Path, c
     assert list(folder.glob("*.rec"))
 
 
+def test_agent_counts_the_hosts_of_the_largest_job_that_runs(tmp_path: Path) -> None:
+    record(tmp_path, end=False)
+    host = Host(tmp_path)
+    assert host.num_hosts == 1
+    host.find_ranks()
+    assert host.num_hosts == 2  # two ranks, one of them here
+    telemetry.stop()
+    host.beats()
+    assert host.num_hosts == 1
+
+
 class SlowCollector:
     """A rank records new rows while this collector stores the previous ones."""
 
