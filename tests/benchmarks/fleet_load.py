@@ -95,6 +95,7 @@ class FleetLoad:
             watch.stop()
             told = sending.stop()
         finally:
+            watch.stop()
             sending.kill()
         inserts = sum(counters(url).get("inserts", 0.0) for url in urls)
         return Load(seconds=seconds, told=told, watch=watch, inserts=inserts)

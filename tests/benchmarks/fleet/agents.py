@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from telemetry.agent.loop import Agent, BackOff
+from telemetry.agent.loop import Agent, BackOff, pause_s
 from telemetry.agent.sampling import INTERVAL_S, ClockPing
 from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreachableError
@@ -64,6 +64,7 @@ class MadeAgent:
         self._interval_s = settings.interval_s
         self._agent = Agent(self._host, self.poster, agent_settings, reports=self._reports)  # type: ignore[arg-type]
         self._back_off = BackOff()
+        self._chance = random.Random()
         self._end_s = 0.0
         self.stored = False
 
@@ -74,7 +75,7 @@ class MadeAgent:
 
     def tasks(self) -> Iterator[tuple[float, Task]]:
         """The rounds and the pings, from a random time on."""
-        yield random.uniform(0, self._interval_s), self._round
+        yield pause_s(self._interval_s, self._host.num_hosts, self._chance) * random.random(), self._round
         yield random.uniform(0, INTERVAL_S), self._ping
 
     def last_task(self) -> Task:
@@ -89,7 +90,8 @@ class MadeAgent:
             self._back_off.succeeded()
         except UnreachableError as error:
             self._back_off.failed(error)
-        return max(self._interval_s, self._back_off.seconds)
+        pause = pause_s(self._interval_s, self._host.num_hosts, self._chance)
+        return max(pause, self._back_off.seconds)
 
     def _ping(self) -> float:
         at_ns = time.time_ns()

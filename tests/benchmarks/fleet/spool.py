@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.agent.host import Host
-from telemetry.agent.loop import Agent, BackOff
+from telemetry.agent.loop import Agent, BackOff, pause_s
 from telemetry.agent.settings import AgentSettings
 from telemetry.errors import UnreachableError
 from telemetry.process.child_process import BORN, birth_of
@@ -60,7 +60,6 @@ def _write_rank(folder: Path, identity: RankIdentity, spans: pa.Table, num_steps
         assert segment is not None
         records = _records(spans.slice(first, SEGMENT_RECORDS), segment.offset)
         segment.buffer[segment.offset : segment.offset + records.nbytes] = records.tobytes()
-        segment.buffer.close()
     rank_file.close(spans.num_rows)
     page = StatePage(folder, anchor)
     for word, value in (
@@ -101,6 +100,9 @@ class ReturningAgent:
         """None: it has ended, or is late."""
         return lambda: None
 
+    def _pause_s(self) -> float:
+        return pause_s(self._interval_s, self._host.num_hosts, random.Random())
+
     def _round(self) -> float | None:
         try:
             self._agent.turn()
@@ -109,7 +111,7 @@ class ReturningAgent:
             self._back_off.failed(error)
         ranks = self._host.ranks.values()
         self.stored = bool(ranks) and all(_is_shipped(rank.tail.reader.folder) for rank in ranks)
-        return None if self.stored else max(self._interval_s, self._back_off.seconds)
+        return None if self.stored else max(self._pause_s(), self._back_off.seconds)
 
 
 def _is_shipped(folder: Path) -> bool:
