@@ -99,6 +99,13 @@ class Host:
         """Folders that are unreadable, or contain an unreadable file, after ``SURE_AFTER`` attempts."""
         return sorted({folder for (folder, _), count in self._failures.items() if count >= SURE_AFTER})
 
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of the largest job with ranks here that run, if all hosts have as many ranks as this one."""
+        sizes = {rank.owner: rank.tail.identity.topology.world_size for rank in self.ranks.values() if not rank.over}
+        here = Counter(rank.owner for rank in self.ranks.values())
+        return max((size // here[owner] for owner, size in sizes.items()), default=1)
+
     def openings(self, owner: Owner) -> dict[int, int]:
         """Rank -> time in nanoseconds when its folder was first opened, for the followed ranks of ``owner``."""
         tails = (rank.tail for rank in self.ranks.values() if rank.owner == owner)

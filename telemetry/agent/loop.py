@@ -3,7 +3,8 @@
 every second   find new ranks -> announce them
                -> rows of the samplers, which run in threads of their own (host_reports.py)
                -> evidence, which watch.py collects in a separate thread
-               -> records, until few are left -> acknowledge -> heartbeats
+               -> heartbeats of living ranks: after an outage the run is live at once, not after the backlog
+               -> records, until few are left -> acknowledge -> heartbeats of ranks that have ended
                -> requests for profiles, which came with the answer; profiles.py handles them in a separate thread
 on a failure   nothing is acknowledged: wait longer after each failure, then read the same records again
 at the end     the agent exits once every rank has ended and all its records are stored
@@ -17,8 +18,9 @@ import random
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 
-from telemetry.agent.host import Host, sweep
+from telemetry.agent.host import Host, Owner, sweep
 from telemetry.agent.host_reports import HostReports, LivingRanks, Poster
 from telemetry.agent.profiles import ProfileCourier
 from telemetry.agent.sampling import HostWatch, open_clock_ping, open_samplers
@@ -55,6 +57,21 @@ class BackOff:
         self._usual_s = self.seconds = 0.0
 
 
+ROUNDS_PER_S = 200.0
+"""Rounds of all agents of a job together. A round is about four requests."""
+MAX_PAUSE_S = 10.0
+"""A run without data for 20 s counts as not shipping."""
+SPREAD = 0.2
+"""Random part of the pause of a large job, so that agents that started together do not send together."""
+
+
+def pause_s(interval_s: float, num_hosts: int, chance: random.Random) -> float:
+    """The pause between two rounds of an agent. Agents of jobs with hundreds of hosts pause for longer than
+    ``interval_s``, so that a collector gets larger batches instead of more requests."""
+    shared_s = min(num_hosts / ROUNDS_PER_S, MAX_PAUSE_S)
+    return interval_s if shared_s <= interval_s else shared_s * chance.uniform(1 - SPREAD, 1)
+
+
 POLL_S = 0.25
 LAST_ROUNDS_S = 1.0
 """Time of the last rounds after ``stop`` is set. Ranks that end at the same moment as the agent are then reported."""
@@ -79,6 +96,7 @@ class Agent:
         self._poster = poster
         self._settings = settings
         self._shipper = Shipper(host, poster)
+        self._chance = random.Random()
         self._over_since_s: float | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -105,7 +123,6 @@ class Agent:
                 back_off.succeeded()
                 self._check_patience(self._waits_for())
             except UnreachableError as error:
-                self._shipper.forget_announcements()
                 if stop_s is not None:
                     raise
                 back_off.failed(error)
@@ -117,7 +134,8 @@ class Agent:
                 continue
             if self._finished(began):
                 break
-            self._rest(stop, max(self._settings.interval_s, back_off.seconds), may_wake=not back_off.seconds)
+            pause = pause_s(self._settings.interval_s, self._host.num_hosts, self._chance)
+            self._rest(stop, max(pause, back_off.seconds), may_wake=not back_off.seconds)
         self._raise_refusals()
 
     def _waits_for(self) -> RankscopeError | None:
@@ -156,7 +174,18 @@ class Agent:
                 return
 
     def turn(self) -> None:
-        """One round: store the records that were on disk when it began, up to ``MAX_BATCHES`` batches."""
+        """One round: store the records that were on disk when it began, up to ``MAX_BATCHES`` batches.
+
+        Raises:
+            UnreachableError: the collector does not answer. The next round announces all ranks again.
+        """
+        try:
+            self._turn()
+        except UnreachableError:
+            self._shipper.forget_announcements()
+            raise
+
+    def _turn(self) -> None:
         self._host.find_ranks()
         refused = self._host.refused_runs
         if self._reports is not None:
@@ -167,12 +196,19 @@ class Agent:
         if self._reports is not None:  # before evidence: its diagnosis needs the lost links
             self._reports.ship(self._poster, refused)
         self._ship_evidence()
+        self._ship_beats(beats, of_ended=False)
         drained = self._shipper.ship_records(dry=any(rank.over and not rank.done for rank in self._host.ranks.values()))
-        for owner, rows in beats.items():
-            if owner not in refused and owner not in self._shipper.ahead:
-                self._shipper.post("heartbeats", heartbeat_rows(rows), owner)
+        # The end of a rank is reported after its last record, so that a run that has ended is complete.
+        self._ship_beats(beats, of_ended=True)
         self._hand_over_profiles()
         self._host.finish(drained=drained)
+
+    def _ship_beats(self, beats: dict[Owner, list[dict[str, Any]]], *, of_ended: bool) -> None:
+        """Post the heartbeats of ranks that have ended, or of the others."""
+        for owner, rows in beats.items():
+            chosen = [row for row in rows if (row["ended"] > 0 or not row["alive"]) is of_ended]
+            if chosen and owner not in self._host.refused_runs and owner not in self._shipper.ahead:
+                self._shipper.post("heartbeats", heartbeat_rows(chosen), owner)
 
     def _hand_over_profiles(self) -> None:
         requests, self._shipper.profiles = self._shipper.profiles, []

@@ -19,7 +19,7 @@ from telemetry.wire.codec import labelled
 MAX_RECORDS = 100_000
 """Limit for all ranks in one round. Large inserts are cheap."""
 MAX_BATCHES = 20
-"""Batches of records that are shipped before heartbeats are sent."""
+"""Batches of records in one round. Between rounds, heartbeats of living ranks are sent."""
 FEW_RECORDS = 5_000
 """A batch with fewer records is the last one of a round, so that a slow store does not get many small inserts."""
 TABLES_IN_ORDER = ("marks", "spans", "samples")

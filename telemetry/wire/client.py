@@ -75,6 +75,9 @@ ERROR_OF = {status: error for error, status in STATUS_OF.items()}
 CONNECT_S = 5.0
 ANSWER_S = 120.0
 TIME_S = 2.0
+IDLE_S = 3.0
+"""A connection that was idle for longer is not used again. The collector closes it after 5 s, maybe while a request is
+sent."""
 LATER = (408, 429, 500, 502, 503, 504)
 """Statuses after which the same request may succeed later. 408: this process paused while it sent. 500: a fault of the
 collector."""
@@ -103,6 +106,7 @@ class CollectorClient:
             base_url=self.url,
             verify=trusted() or _system_certificates(url),
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
+            limits=httpx.Limits(keepalive_expiry=IDLE_S),
             # Requests to this machine never use a proxy.
             trust_env=not is_loopback(host),
         )

@@ -164,6 +164,17 @@ def test_agent_ships_records_of_a_rank_that_is_still_recording(tmp_path: Path, c
     assert list(folder.glob("*.rec"))
 
 
+def test_agent_counts_the_hosts_of_the_largest_job_that_runs(tmp_path: Path) -> None:
+    record(tmp_path, end=False)
+    host = Host(tmp_path)
+    assert host.num_hosts == 1
+    host.find_ranks()
+    assert host.num_hosts == 2  # two ranks, one of them here
+    telemetry.stop()
+    host.beats()
+    assert host.num_hosts == 1
+
+
 class SlowCollector:
     """A rank records new rows while this collector stores the previous ones."""
 
@@ -177,12 +188,26 @@ class SlowCollector:
         return Ack(rows=rows.num_rows, duplicates=0)
 
 
+def test_heartbeat_of_a_living_rank_is_sent_before_its_backlog_and_its_end_after_the_last_record(
+    tmp_path: Path,
+) -> None:
+    record(tmp_path, end=False)
+    slow = SlowCollector()
+    following = Agent(Host(tmp_path), slow, AgentSettings(spool=tmp_path, collector=""))
+    following.turn()
+    assert slow.tables.index("heartbeats") < slow.tables.index("spans")
+    telemetry.stop()
+    slow.tables.clear()
+    following.turn()
+    assert slow.tables == ["spans", "heartbeats"]
+
+
 def test_records_written_during_a_slow_post_are_shipped_in_the_next_turn(tmp_path: Path) -> None:
     record(tmp_path, end=False)
     slow = SlowCollector()
     following = Agent(Host(tmp_path), slow, AgentSettings(spool=tmp_path, collector=""))
     following.turn()
-    assert slow.tables == ["ranks", "spans", "samples", "heartbeats"]
+    assert slow.tables == ["ranks", "heartbeats", "spans", "samples"]
     telemetry.stop()
     following.turn()
     assert slow.tables[4:] == ["spans", "heartbeats"]

@@ -7,10 +7,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from fastapi import FastAPI
 
-from telemetry.agent.loop import MAX_RETRY_AFTER_S, MAX_S, BackOff
+from telemetry.agent.loop import MAX_PAUSE_S, MAX_RETRY_AFTER_S, MAX_S, BackOff, pause_s
+from telemetry.collector.serving import configured
+from telemetry.collector.settings import ServerSettings
 from telemetry.errors import UnreachableError
 from telemetry.stores.queries import Runs
+from telemetry.wire import client as client_module
 from telemetry.wire.client import CollectorClient
 from tests.each_case import each_case
 from tests.telemetry.made_rows import numbered_spans, of_run
@@ -117,3 +121,56 @@ def test_agents_with_the_same_retry_after_spread_their_retries() -> None:
         waits.append(back_off.seconds)
     busiest = max(sum(at <= one < at + 0.1 for one in waits) for at in (2 + tenth / 10 for tenth in range(20)))
     assert busiest < 2 * 1536 / 20
+
+
+@each_case(("num_hosts", "low_s", "high_s"), [(1, 1, 1), (200, 1, 1), (1536, 6, 8), (10**6, 8, MAX_PAUSE_S)])
+def test_agents_of_a_large_job_pause_for_longer_and_never_for_too_long(
+    num_hosts: int, low_s: float, high_s: float
+) -> None:
+    pauses = [pause_s(1.0, num_hosts, random.Random(seed)) for seed in range(100)]
+    assert low_s <= min(pauses) <= max(pauses) <= high_s
+    assert len(set(pauses)) == (1 if num_hosts <= 200 else 100)
+
+
+def test_pause_is_never_shorter_than_the_interval_that_a_user_set() -> None:
+    assert pause_s(60.0, 1536, random.Random(1)) == 60.0
+
+
+def num_connections(num_requests: int) -> int:
+    """Connections that a client opens for some requests to a server that closes none."""
+    opened = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            opened.append(self)
+            super().setup()
+
+        def do_GET(self) -> None:
+            body = b'{"collector": "c", "received_ns": 1, "answered_ns": 1}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with CollectorClient(f"http://127.0.0.1:{server.server_address[1]}") as client:
+            for _ in range(num_requests):
+                client.time()
+        server.shutdown()
+        thread.join()
+    return len(opened)
+
+
+def test_client_opens_a_new_connection_before_the_collector_may_close_the_old_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert configured(FastAPI(), ServerSettings()).timeout_keep_alive - 1 > client_module.IDLE_S
+    assert num_connections(3) == 1
+    monkeypatch.setattr(client_module, "IDLE_S", 0.0)
+    assert num_connections(3) == 3
