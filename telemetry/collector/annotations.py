@@ -73,5 +73,5 @@ class AnnotationLog:
             others = self.reader.read(Annotations(kinds=(kind,), run_ids=run_ids, limit=MOST[kind])).num_rows
             if others >= MOST[kind]:
                 of = "a run" if annotation.run_id else "all runs together"
-                raise UsageError(f"{of} can have at most {others} {kind}s", hint=f"remove a {kind} first")
+                raise UsageError(f"{of} can have at most {MOST[kind]} {kind}s", hint=f"remove a {kind} first")
         return max([self.clock_ns(), *(int(row["at_ns"]) + 1 for row in before)])
