@@ -19,6 +19,8 @@ NAMES = (
     "profiling",
     "soak",
     "ingest",
+    "fleet_load",
+    "fleet_return",
     "samplers",
     "hang",
     "whatif",
