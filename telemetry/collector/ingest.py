@@ -101,7 +101,7 @@ class GroupWriter(ABC, Generic[Item]):
         with self._changed:
             full = self._queue and self._queued_bytes + size_bytes > self._queue_bytes
             if full or self._closed:
-                raise QueueFullError
+                raise QueueFullError("too many rows wait to be stored")
             self._queue.append(waiting)
             self._count_queued(size_bytes)
             self._changed.notify()

@@ -20,6 +20,8 @@ NAMES = (
     "soak",
     "rank_files",
     "ingest",
+    "fleet_load",
+    "fleet_return",
     "samplers",
     "hang",
     "whatif",

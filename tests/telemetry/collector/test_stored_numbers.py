@@ -161,7 +161,7 @@ def test_full_queue_rejects_batches_until_there_is_room(ingest: Ingest, faulty: 
     held = ingest.submit(batch(0))
     until(lambda: faulty.waiting, what="the writer in its insert")
     queued = ingest.submit(batch(5))
-    with pytest.raises(QueueFullError):
+    with pytest.raises(QueueFullError, match="too many rows wait"):
         ingest.submit(batch(10))
     faulty.gate.set()
     assert held.result(10).rows == queued.result(10).rows == 5
