@@ -173,9 +173,9 @@ def _channels(environment: Environment) -> Iterator[Check]:
     if None in numbers.values():
         hint = "use whole numbers: NCCL ignores others"
     elif high is not None and low > high:
-        hint = "the smallest number is above the largest. Remove one of them"
+        hint = "the minimum is above the maximum. Remove one of them"
     elif high is not None and high < 2:
-        hint = "one channel uses little of the links. Remove the maximum, or measure with --node"
+        hint = "one channel uses a small part of the bandwidth. Remove the maximum, or measure with --node"
     else:
         hint = ""
     yield Check(name="channels", fit=not hint, found=found, hint=hint)
@@ -196,7 +196,7 @@ def _buffers(environment: Environment) -> Iterator[Check]:
         hint = "each connection of each channel has such a buffer: this takes memory of the GPU. Use less, and measure"
     else:
         hint = ""
-    found = "NCCL_BUFFSIZE is not set: 4 MiB" if text is None else f"NCCL_BUFFSIZE={text}"
+    found = "NCCL_BUFFSIZE is not set: NCCL uses 4 MiB" if text is None else f"NCCL_BUFFSIZE={text}"
     yield Check(name="buffers", fit=not hint, found=found, hint=hint)
 
 
@@ -208,7 +208,9 @@ def _topology(job: JobSettings) -> Check:
         hint = "NCCL continues without it, and can choose slow paths. Correct NCCL_TOPO_FILE, or mount the file"
         return Check(name=name, fit=False, found=f"{path}: {job.topology.error}", hint=hint)
     fit = "<system" in job.topology.text
-    hint = "" if fit else "it has no element <system>: write one with NCCL_TOPO_DUMP_FILE on a healthy node"
+    hint = (
+        "" if fit else "the file has no element <system>. Write a new file with NCCL_TOPO_DUMP_FILE on a healthy node"
+    )
     return Check(name=name, fit=fit, found=f"{path} can be read", hint=hint)
 
 
@@ -227,7 +229,7 @@ def _same_on_all(environments: Mapping[str, Environment]) -> Iterator[Check]:
     yield Check(
         name="same on all ranks",
         fit=not differing,
-        found=f"differ: {', '.join(differing)}"
+        found=f"these variables differ: {', '.join(differing)}"
         if differing
         else f"{len(environments)} processes, {len(names)} variables",
         hint="start all ranks with the same environment" if differing else "",

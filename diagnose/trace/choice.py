@@ -177,5 +177,6 @@ def _less(choice: Choice, max_spans: int) -> str:
     num_steps = choice.newest_step - choice.first_step + 1
     fit = max_spans * num_steps // choice.num_spans
     if fit:
-        return f"about {fit} of these steps fit: --last-step {choice.first_step + fit - 1}; or take fewer: --ranks 0-7"
-    return f"about {max_spans * len(choice.ranks) * num_steps // choice.num_spans} ranks fit in one step: --ranks 0-7"
+        last_step = choice.first_step + fit - 1
+        return f"about {fit} of these steps fit: --last-step {last_step}; or export fewer ranks: --ranks 0-7"
+    return f"about {max_spans * len(choice.ranks) * num_steps // choice.num_spans} ranks of one step fit: --ranks 0-7"

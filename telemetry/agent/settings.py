@@ -218,7 +218,7 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         ),
         "--network": (
             setting("NETWORK_S", samplers.network_s),
-            "in which the bytes of network cards are counted together, from 0.01, to show bursts; 0: off",
+            "of each window in which the bytes of network cards are counted; 0.01 shows bursts; 0: off",
         ),
         "--stall-floor": (stall.floor_s, "without a step: a shorter pause is never a stall"),
         "--stall-ceiling": (

@@ -43,7 +43,10 @@ def wait_for_rank() -> None:
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     plain = getattr(c10d, "_new_process_group_helper", None)
     if c10d is not None and plain is None:
-        log("rankscope: not attached: this version of torch creates its process groups in another way")
+        log(
+            "rankscope: not attached: this version of torch is not supported, because it creates process groups in "
+            "another way"
+        )
         return
     becoming = Becoming()
     if plain is not None:

@@ -78,7 +78,7 @@ def align(evidence: Evidence) -> list[HostClock]:
         else:
             shares = any(host in source.hosts for source in evidence.sources)
             reason = (
-                "the events shared with aligned hosts do not limit the offset of its clock"
+                "the events shared with aligned hosts do not limit the clock offset of this host"
                 if shares
                 else NOTHING_SHARED
             )

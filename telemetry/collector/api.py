@@ -92,7 +92,7 @@ class RefusalLog:
         self._lines += 1
         _write(f"refused a batch of {what.partition(chr(10))[0][:MAX_LENGTH]}")
         if self._lines == LINES_A_MINUTE:
-            _write("further refusals in this minute are only counted: see rankscope_batches_rejected_total")
+            _write("further refusals in this minute are only counted: see the metric rankscope_batches_rejected_total")
 
 
 def _write(line: str) -> None:

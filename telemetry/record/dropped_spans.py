@@ -32,8 +32,8 @@ class Reason(StrEnum):
     """Why a span was dropped, and what to do."""
 
     NOT_NESTED = (
-        "a span of another thread or asyncio task overlapped it: use rankscope.record_span(stage, start_ns, "
-        "duration_ns) there"
+        "a span of another thread or asyncio task was open at the same time: in that thread or task, use "
+        "rankscope.record_span(stage, start_ns, duration_ns)"
     )
     TOO_DEEP = (
         "too many spans were open at once: close each span, and use rankscope.record_span in generators and tasks"
@@ -41,7 +41,9 @@ class Reason(StrEnum):
     NO_NUMBER = "the number of the step is not an integer: use rankscope.step(number)"
     UNKNOWN_STAGE = "no such stage: see rankscope.Stage"
     CAPTURED = (
-        "it began or ended in the capture of a CUDA graph, in which no work runs: put it around the graph's replay"
+        "the span began or ended while a CUDA graph was captured, and no work runs then: put the span around the "
+        "replay "
+        "of the graph"
     )
     FORKED = (
         "a forked process, such as a DataLoader worker, does not record: put a span around the wait for its result in "

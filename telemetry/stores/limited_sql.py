@@ -57,7 +57,7 @@ class LimitedSql:
     def __init__(self, url: str) -> None:
         if url.startswith("embedded:"):
             raise UsageError(
-                "SQL needs a ClickHouse server: the embedded engine cannot limit it",
+                "SQL needs a ClickHouse server: the embedded engine cannot limit time and memory of a query",
                 hint="use clickhouse://reader:password@host:9000/database",
             )
         self._address = parse_address(url)

@@ -92,7 +92,7 @@ def test_topology_file_must_exist_and_contain_a_topology() -> None:
 def test_variables_that_differ_between_ranks_are_reported_unless_they_differ_by_design() -> None:
     ranks = [{"NCCL_ALGO": "Ring", "NCCL_IB_HCA": "mlx5_0"}, {"NCCL_IB_HCA": "mlx5_1"}]
     check = checked("same on all ranks", *ranks)
-    assert (check.fit, check.found) == (False, "differ: NCCL_ALGO")
+    assert (check.fit, check.found) == (False, "these variables differ: NCCL_ALGO")
     assert checked("same on all ranks", {"NCCL_IB_HCA": "mlx5_0"}, {"NCCL_IB_HCA": "mlx5_1"}).fit
 
 

@@ -24,7 +24,7 @@ from tests.telemetry.made_rows import insert, made
 from tests.telemetry.recording import recorded, session
 from tests.telemetry.served import collecting
 
-DROPPED = "spans of data-load: a span of another thread or asyncio task overlapped it"
+DROPPED = "spans of data-load: a span of another thread or asyncio task was open at the same time"
 CAP = 4
 NUM_SEGMENTS = 7
 STEP_RECORDS = 4096

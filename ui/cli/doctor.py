@@ -218,7 +218,7 @@ def _libraries() -> Iterator[Check]:
 def _python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     fit = sys.version_info >= (3, 11)
-    return Check(name="Python", fit=fit, found=version, hint="" if fit else "3.11 or newer")
+    return Check(name="Python", fit=fit, found=version, hint="" if fit else "use Python 3.11 or newer")
 
 
 def _spool_space() -> Check:

@@ -146,10 +146,10 @@ def fetched(attempt: Attempt, profile_id: str) -> list[StoredProfile]:
     profiles = attempt.profiles()
     ids = dict.fromkeys(profile.profile_id for profile in profiles if profile.profile_id.startswith(profile_id))
     if len(ids) != 1 or not profile_id:
-        several = " or several" if len(ids) > 1 else ""
-        whole = "" if is_profile_id(profile_id) else " that begins so"
+        number = "several profiles" if len(ids) > 1 else "no profile"
+        which = "" if is_profile_id(profile_id) else "whose id begins with "
         raise UsageError(
-            f"run {attempt.name} has no{several} profile {printable(profile_id)!r}{whole}",
+            f"run {attempt.name} has {number} {which}{printable(profile_id)!r}",
             hint="`rankscope profile RUN --list` lists them",
         )
     return [profile for profile in profiles if profile.profile_id in ids]

@@ -36,7 +36,7 @@ def test_too_large_window_is_rejected_with_a_window_that_fits(store: Store) -> N
     assert "--last-step 6" in str(raised.value)
     fits = choose(reader, "single", 0, window=StepWindow(first_step=2, last_step=6), max_spans=limit)
     assert fits.num_spans <= limit
-    with pytest.raises(UsageError, match="ranks fit in one step"):
+    with pytest.raises(UsageError, match="ranks of one step fit"):
         choose(reader, "single", 0, max_spans=100)
 
 

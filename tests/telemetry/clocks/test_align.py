@@ -100,7 +100,7 @@ def test_messages_in_one_direction_do_not_bound_the_offset() -> None:
     world = World(1, 2)
     (_, clock) = align(world.evidence(world.transfers(0, 1, 64)))
     assert not clock.aligned
-    assert "do not limit the offset of its clock" in clock.reason
+    assert "do not limit the clock offset of this host" in clock.reason
 
 
 def test_reference_and_its_only_neighbour_have_the_same_number_of_events() -> None:

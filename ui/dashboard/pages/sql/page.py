@@ -15,8 +15,9 @@ from ui.dashboard.pages.sql.starting_points import StartingPoint, starting_point
 from ui.dashboard.view_state import ViewState
 
 OFF = (
-    "It needs a ClickHouse server and the address of a user that cannot write, in RANKSCOPE_SQL_STORE of this server. "
-    "The guide to the store describes it."
+    "This page needs a ClickHouse server. Set RANKSCOPE_SQL_STORE of this server to the address of the ClickHouse "
+    "server, "
+    "with a database user that cannot write. See docs/guides/store.md."
 )
 HOW = "One query, without a semicolon. At most 1,000 rows are shown. The database user limits the time of a query."
 
