@@ -4,6 +4,7 @@ import io
 import re
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -38,8 +39,6 @@ def variables(container: dict[str, Any]) -> dict[str, str]:
 @each_case("version", VERSIONS)
 @each_case("path", FILES)
 def test_kubernetes_manifest_is_valid(path: Any, version: str) -> None:
-    """The schemas come with `pip install kubernetes-validate` (22 MB)."""
-    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     for manifest in yaml.safe_load_all(io.StringIO(path.read_text())):
         kubernetes_validate.validate(manifest, version, strict=True)
 
