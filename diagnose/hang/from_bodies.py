@@ -62,13 +62,37 @@ def evidence_from_bodies(bodies: Iterable[Body], run_id: str = "", attempt: int 
         try:
             found[body.kind][body.rank] = _read(body)
         except MALFORMED as error:
-            notes.append(f"ignored {body.kind} of rank {body.rank}: {str(error).splitlines()[0][:120]}")
+            notes.append(_ignored(body.kind, body.rank, error))
+    notes.extend(_without_invalid(found["state"]))
     evidence = _counted(found["state"], found["flight-recorder"])
     ranks = {
         rank: replace(of_rank, stack=found["stack"].get(rank, ()), log=found["log"].get(rank, ()))
         for rank, of_rank in evidence.ranks.items()
     }
     return replace(evidence, ranks=ranks, run_id=run_id, attempt=attempt, notes=(*evidence.notes, *notes))
+
+
+def _ignored(kind: str, rank: int, error: BaseException) -> str:
+    reason, *_ = str(error).split("\n", 1)
+    return f"ignored {kind} of rank {rank}: {reason[:120]}"
+
+
+def _without_invalid(states: dict[int, Any]) -> list[str]:
+    """Remove invalid state pages, so that the others stay readable. Return a note for each.
+
+    Pages are examined one by one only if they cannot be read together: a job may have thousands of them.
+    """
+    notes: list[str] = []
+    with suppress(*MALFORMED):
+        evidence_from_states(states)
+        return notes
+    for rank in list(states):
+        try:
+            evidence_from_states({rank: states[rank]})
+        except MALFORMED as error:
+            notes.append(_ignored("state", rank, error))
+            del states[rank]
+    return notes
 
 
 def _read(body: Body) -> Any:
@@ -79,7 +103,6 @@ def _read(body: Body) -> Any:
         case "state":
             if int(value["rank"]) != body.rank:
                 raise ValueError(f"it is of rank {value['rank']}")
-            evidence_from_states({body.rank: value})  # an invalid page must not make the others unreadable
             return value
         case "stack":
             threads = sorted(value["threads"], key=lambda thread: not thread.get("main"))

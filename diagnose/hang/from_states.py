@@ -10,7 +10,7 @@ for pending transfers.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from diagnose.hang.evidence import (
@@ -40,19 +40,29 @@ class _Groups(GroupTable):
     """Groups of the grid, added when they occur."""
 
     topology: Topology
+    found: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Mask and rank -> index of the rank's group along these axes. It is found once for all its members."""
 
     def of(self, rank: int, row: Mapping[str, Any], ordinal: int) -> int:
         """Index of a row's group. ``ordinal`` separates groups along no known axis. Such a group is assumed to have all
         ranks."""
         members, mask = _members(row, self.topology), _mask(row, self.topology)
-        is_known = bool(members or mask)
-        if is_known:
-            name = " x ".join(self.topology.axes_of(mask)) or "a group"
-            members = members or self.topology.group_of(rank, mask)
-        else:
-            name = "all ranks" if ordinal == 0 else f"all ranks ({ordinal + 1})"
-            members = tuple(range(self.topology.world_size))
-        return self.add(Group(name=name, members=members, complete=is_known), (name, members))
+        if members:
+            return self._add(" x ".join(self.topology.axes_of(mask)) or "a group", members)
+        if mask:
+            return self._along(mask, rank)
+        name = "all ranks" if ordinal == 0 else f"all ranks ({ordinal + 1})"
+        return self._add(name, tuple(range(self.topology.world_size)), complete=False)
+
+    def _along(self, mask: int, rank: int) -> int:
+        if (mask, rank) not in self.found:
+            members = self.topology.group_of(rank, mask)
+            index = self._add(" x ".join(self.topology.axes_of(mask)), members)
+            self.found.update(((mask, member), index) for member in members)
+        return self.found[mask, rank]
+
+    def _add(self, name: str, members: tuple[int, ...], *, complete: bool = True) -> int:
+        return self.add(Group(name=name, members=members, complete=complete), (name, members))
 
 
 def _mask(row: Mapping[str, Any], topology: Topology) -> int:
