@@ -163,9 +163,9 @@ def _outlook(worst_s: float, patience: Patience, *, is_close: bool) -> str:
         return ""
     limit = f"{patience.seconds:.3g} s ({patience.setting})"
     if not survives:
-        return f"; the next link loss can abort the job, because it waits at most {limit} for a link"
+        return f"; the next link loss can abort the job, which waits at most {limit} for a link"
     if is_close:
-        return f"; a slightly longer link loss aborts the job, because it waits at most {limit} for a link"
+        return f"; a slightly longer link loss aborts the job, which waits at most {limit} for a link"
     return f"; the job waits up to {limit} for a link and survives such flaps"
 
 

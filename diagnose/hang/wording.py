@@ -198,8 +198,8 @@ def cut_off_headline(evidence: HangEvidence, cut_off: CutOff) -> str:
         is_about = evidence.tense("is about", "was about")
         return f"{lost} for {down} and is up again, {ranks}: the job {is_about} to continue"
     if evidence.has_ended:
-        return f"{lost}, {ranks}: the job waited for the link until it ended"
-    until = f"; it aborts after {patience.seconds:g} s ({patience.setting})" if patience.seconds else ""
+        return f"{lost}, {ranks}: the job waited for the link until the job ended"
+    until = f"; the job aborts after {patience.seconds:g} s ({patience.setting})" if patience.seconds else ""
     return f"{lost} {down} ago, {ranks}: the job waits for the link{until}"
 
 

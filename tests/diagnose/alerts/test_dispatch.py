@@ -356,4 +356,4 @@ def test_rejected_notice_is_reported_once_and_blocks_no_other_when_the_outbox_di
     until(lambda: dispatcher.wake() or outbox.refused > 10)
     dispatcher.finish(10)
     assert hook.taken == told[1:]
-    assert len([line for line in said if "; rejected" in line]) == 1
+    assert len([line for line in said if "rejected and dropped" in line]) == 1

@@ -78,7 +78,7 @@ def test_fault_is_assumed_after_the_usual_step_time_when_no_mark_exists() -> Non
         )
     )
     assert (seconds(ledger)["repeated"], seconds(ledger)["detecting"]) == (1, 3)
-    assert any("the usual step time" in sentence for sentence in ledger.unknown)
+    assert any("one usual step time" in sentence for sentence in ledger.unknown)
 
 
 def test_a_hang_is_lost_time_from_its_start() -> None:

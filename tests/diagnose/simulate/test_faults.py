@@ -110,7 +110,7 @@ def test_truth_of_a_simulation_contains_both_of_its_faults() -> None:
         ("slow:rank=5,factor=1.4,first_step=5,last_step=4", "from step 5 to 4"),
         ("checkpoint:rank=5,factor=2", "needs a run with checkpoints"),
         ("contention:host=gpu-000,factor=2", "needs compute on the CPU"),
-        ("experts:factor=2", "need a run with experts"),
+        ("experts:factor=2", "needs a run with experts"),
     ],
 )
 def test_invalid_fault_is_rejected_with_a_hint(text: str, words: str) -> None:

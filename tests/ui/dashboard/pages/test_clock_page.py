@@ -104,7 +104,7 @@ def test_host_without_a_clock_bound_has_no_chart(reads: Reads) -> None:
     plotted = draw_chart("offset", replace(SHOWN, host=SILENT), reads, None)
     assert plotted is not None
     assert plotted.panel == "panel hidden"
-    assert "The clock could not be aligned in 3 of 3 windows. They are shaded." in text_of(
+    assert "The clock could not be aligned in 3 of 3 windows. These windows are shaded." in text_of(
         replace(SHOWN, host=SILENT), reads, "clock-title"
     )
 
