@@ -40,6 +40,8 @@ INTERVAL_S = 1.0
 AHEAD_S = 10.0
 """Time to start the processes, before the first step."""
 MAX_LAG_S = 10.0
+SETTLING_LOOKS = 20
+"""Looks of the page that are left out: agents announce their ranks, and the first of them send."""
 MAX_CORES = 2 / 3
 """A third of a machine with two cores."""
 MAX_GROWTH, SLACK_MIB = 0.05, 64.0
@@ -127,7 +129,7 @@ def _figures(settings: FleetLoad, load: Load) -> Iterator[Figure]:
             bound=early * (1 + MAX_GROWTH) + SLACK_MIB, low=min(sight.mib[name] for sight in steady),
             high=max(sight.mib[name] for sight in steady), note="spread: smallest and largest",
         )  # fmt: skip
-    lags = sorted(watch.lags_s[len(watch.lags_s) // 10 :])
+    lags = sorted(watch.lags_s[SETTLING_LOOKS:])
     queries = sorted(watch.queries_s)
     yield Figure(
         name="age of the newest span on a page", value=statistics.median(lags), unit="s", low=quantile(lags, 0.1),

@@ -44,7 +44,8 @@ class Watch:
     plan: Plan
     sights: list[Sight] = field(default_factory=list)
     lags_s: list[float] = field(default_factory=list)
-    """Age of the newest span of a rank in the answer to a query, once a second. Each time another rank."""
+    """Age of the newest span of a rank in the answer to a query, once a second. Each time another rank. At least six
+    steps, if none of the newest is stored."""
     queries_s: list[float] = field(default_factory=list)
     unanswered: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -97,7 +98,7 @@ class Watch:
         if rows.num_rows:
             newest_ns = int((rows["start_ns"].to_numpy() + rows["duration_ns"].to_numpy()).max())
             self.lags_s.append((time.time_ns() - newest_ns) / S)
-        else:
+        elif self.lags_s:  # before the first span, no rank has sent yet
             self.lags_s.append(6 * self.plan.period_ns / S)
 
 
