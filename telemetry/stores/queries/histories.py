@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from telemetry.stores.interface import Fields
-from telemetry.stores.queries.windows import LAST_STEP, STEP_STAGE, WINDOW
+from telemetry.stores.queries.windows import LAST_STEP, STEP_STAGE
 from telemetry.tables import ENDED_FAILED
 
 _EARLIER = "run_id = %(run_id)s AND attempt < %(before_attempt)s"
@@ -102,12 +102,7 @@ class RunFirstSteps(Fields):
         SELECT run_id, attempt, sum(duration_ns) / count() AS mean_ns
         FROM spans
         WHERE {of_steps} AND (run_id, attempt, step) GLOBAL IN (
-            SELECT run_id, attempt, min(first)
-            FROM (
-                SELECT run_id, attempt, {WINDOW} AS number, min(step) AS first
-                FROM spans WHERE {of_steps} GROUP BY run_id, attempt, {WINDOW}
-            )
-            GROUP BY run_id, attempt
+            SELECT run_id, attempt, min(step) FROM spans WHERE {of_steps} GROUP BY run_id, attempt
         )
         GROUP BY run_id, attempt ORDER BY run_id, attempt
         """

@@ -59,13 +59,9 @@ class Samples(Fields):
 
     def sql(self) -> str:
         return f"""
-        SELECT step, newest.1 AS at_ns, metric, newest.2 AS value, newest.3 AS rank
-        FROM (
-            SELECT step, metric, argMax((at_ns, value, rank), (rank, seq)) AS newest
-            FROM samples WHERE {IN_WINDOW}{among("metric", "metrics", self.metrics)}
-            GROUP BY step, metric
-        )
-        ORDER BY metric, step
+        SELECT step, at_ns, metric, value, rank
+        FROM samples WHERE {IN_WINDOW}{among("metric", "metrics", self.metrics)}
+        ORDER BY metric, step, rank DESC, seq DESC LIMIT 1 BY metric, step
         """
 
 

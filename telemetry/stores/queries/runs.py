@@ -174,14 +174,11 @@ class RunRates(Fields):
     metric: str
 
     def sql(self) -> str:
+        wanted = f"metric = %(metric)s AND {_of(self.run_ids)}"
+        newest = f"SELECT run_id, attempt, max({WINDOW}) FROM samples WHERE {wanted} GROUP BY run_id, attempt"
         return f"""
-        SELECT run_id, attempt, argMax(mean_of_window, number) AS mean, argMax(first, number) AS first_step,
-            argMax(last, number) AS last_step
-        FROM (
-            SELECT run_id, attempt, {WINDOW} AS number, count() / sum(1 / value) AS mean_of_window, min(step) AS first,
-                max(step) AS last
-            FROM samples WHERE metric = %(metric)s AND {_of(self.run_ids)} GROUP BY run_id, attempt, {WINDOW}
-        )
+        SELECT run_id, attempt, count() / sum(1 / value) AS mean, min(step) AS first_step, max(step) AS last_step
+        FROM samples WHERE {wanted} AND (run_id, attempt, {WINDOW}) GLOBAL IN ({newest})
         {_BY_ATTEMPT}
         """
 

@@ -147,7 +147,8 @@ _DIED_IN = f"""(
     ) WHERE how = {ENDED_FAILED} OR (how = 0 AND lives = 0)
 )"""
 """The step in which ranks ended with an error, or in which their process disappeared."""
-INTERRUPTED = f"(step >= {_DIED_IN} AND start_ns < {_TAKEN_NS} AND start_ns + duration_ns > {_TAKEN_NS})"
+_AT_A_STALL = f"(start_ns < {_TAKEN_NS} AND start_ns + duration_ns > {_TAKEN_NS})"
+INTERRUPTED = f"(step >= {_DIED_IN} AND {_AT_A_STALL})"
 """Condition for a span of an interrupted step. It uses scalars, because cluster tables allow no subquery after IN."""
 
 
@@ -187,16 +188,23 @@ class Steps(Fields):
     def sql(self) -> str:
         steps = f"{IN_WINDOW} AND stage = %(stage)s"
         newest = f"SELECT DISTINCT step FROM spans WHERE {steps} ORDER BY step DESC LIMIT %(newest)s"
+        chosen = f"{steps} AND step GLOBAL IN ({newest})" if self.newest else steps
         return f"""
         SELECT step, first_ns AS start_ns, total_ns / num_spans AS duration_ns, num_ranks, num_spans
         FROM (
-            SELECT step, min(start_ns) AS first_ns, sum(duration_ns) AS total_ns,
-                toUInt32(uniqExact(rank)) AS num_ranks, count() AS num_spans
-            FROM spans WHERE {steps} AND NOT {INTERRUPTED}{f" AND step GLOBAL IN ({newest})" if self.newest else ""}
-            GROUP BY step
+            {_sums_of_steps(f"{chosen} AND step < {_DIED_IN}")}
+            UNION ALL
+            {_sums_of_steps(f"{chosen} AND step >= {_DIED_IN} AND NOT {_AT_A_STALL}")}
         )
         ORDER BY step
         """
+
+
+def _sums_of_steps(condition: str) -> str:
+    return f"""
+            SELECT step, min(start_ns) AS first_ns, sum(duration_ns) AS total_ns,
+                toUInt32(uniqExact(rank)) AS num_ranks, count() AS num_spans
+            FROM spans WHERE {condition} GROUP BY step"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +256,7 @@ class StageSteps(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSteps(Fields):
-    """The last completed step of each rank, from windows of 50 steps.
+    """The last completed step of each rank.
 
     Columns: rank, step (the highest), end_ns (of the newest); ordered by rank.
     """
@@ -258,12 +266,12 @@ class LastSteps(Fields):
 
     def sql(self) -> str:
         return f"""
-        SELECT rank, max(highest) AS step, max(ends_ns) AS end_ns
+        SELECT rank, highest AS step, ends_ns AS end_ns
         FROM (
             SELECT rank, max(step) AS highest, max(start_ns + duration_ns) AS ends_ns
-            FROM spans WHERE {OF_ATTEMPT} AND stage = {STEP_STAGE} GROUP BY rank, {WINDOW}
+            FROM spans WHERE {OF_ATTEMPT} AND stage = {STEP_STAGE} GROUP BY rank
         )
-        GROUP BY rank ORDER BY rank
+        ORDER BY rank
         """
 
 
