@@ -53,6 +53,7 @@ def test_make_gpu_runs_the_checks_with_the_given_interpreter_and_folder() -> Non
     assert told.stdout == "/some/python -m tests.gpu --out /some/out\n"
 
 
+@pytest.mark.long
 def test_each_gpu_check_imports_without_packages_that_it_does_not_name() -> None:
     subprocess.run([sys.executable, "-c", IMPORT_ALL], cwd=ROOT, check=True)
 

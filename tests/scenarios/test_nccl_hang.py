@@ -62,7 +62,10 @@ def diagnosed(collector: CollectorClient) -> dict[str, Any]:
     return finding
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=pytest.mark.long if number else ()) for number, case in enumerate(cases())],
+)
 def test_injected_ranks_are_named_from_the_dumps_of_the_nccl_trace_handler(
     case: Path, tmp_path: Path, collector: CollectorClient
 ) -> None:

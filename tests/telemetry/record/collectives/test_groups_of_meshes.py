@@ -47,6 +47,7 @@ def assert_operations_of_a_pipeline(ranks: list[Recorded], job: Job, *, shards: 
             assert _axes_without_stage(found, job) == [tuple(name for name, _ in job.mesh.mesh)]
 
 
+@pytest.mark.long
 def test_operations_of_a_job_with_context_and_expert_parallelism_have_stages_and_axes(tmp_path: Path) -> None:
     train_grid(tmp_path, traced=True, job=CONTEXT)
     for rank in range(8):
