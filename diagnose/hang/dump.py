@@ -27,7 +27,7 @@ MAX_MEMBER_TEXTS = 100_000
 MOST_REASONS = 3
 FORMATS = (
     "accepted: the pickle or JSON files that torch writes to TORCH_FR_DUMP_TEMP_FILE (or "
-    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE), and _dump_fr_trace() of torch._C._distributed_c10d"
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE), and the result of torch._C._distributed_c10d._dump_fr_trace()"
 )
 """Hint for a file that is not a dump."""
 _TRANSFER = re.compile(r"^(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)$")
