@@ -129,15 +129,7 @@ def _figures(settings: FleetLoad, load: Load) -> Iterator[Figure]:
             bound=early * (1 + MAX_GROWTH) + SLACK_MIB, low=min(sight.mib[name] for sight in steady),
             high=max(sight.mib[name] for sight in steady), note="spread: smallest and largest",
         )  # fmt: skip
-    lags = sorted(watch.lags_s[SETTLING_LOOKS:])
-    queries = sorted(watch.queries_s)
-    yield Figure(
-        name="age of the newest span on a page", value=statistics.median(lags), unit="s", low=quantile(lags, 0.1),
-        high=quantile(lags, 0.9), note=f"largest {lags[-1]:.1f} s; {len(lags)} queries of "
-        f"{statistics.median(queries):.2f} s, slowest {queries[-1]:.2f} s",
-    )  # fmt: skip
-    if not settings.full_speed:
-        yield Figure(name="largest age of the newest span", value=lags[-1], unit="s", bound=MAX_LAG_S)
+    yield from _lag_figures(watch, bound=None if settings.full_speed else MAX_LAG_S)
     batches = [sight.queue_batches for sight in steady]
     yield Figure(
         name="queue of the collectors", value=statistics.median(batches), unit="batches", high=max(batches),
@@ -151,6 +143,20 @@ def _figures(settings: FleetLoad, load: Load) -> Iterator[Figure]:
         high=1e3 * quantile(waits, 0.9), note=f"{requests / load.seconds:,.0f} requests/s: {by_table}; "
         f"{load.inserts / load.seconds:.1f} inserts of spans/s; failures: {failures}",
     )  # fmt: skip
+
+
+def _lag_figures(watch: Watch, *, bound: float | None) -> Iterator[Figure]:
+    """How late a page sees spans. Without an answer that has new spans, the figure could not be measured."""
+    lags, queries = sorted(watch.lags_s[SETTLING_LOOKS:]), sorted(watch.queries_s)
+    if not lags:
+        yield Figure(name="largest age of the newest span", value=None, unit="s", bound=bound, note="none is so new")
+        return
+    times = f"{len(queries)} queries of {statistics.median(queries):.2f} s, slowest {queries[-1]:.2f} s"
+    yield Figure(
+        name="age of the newest span on a page", value=statistics.median(lags), unit="s", low=quantile(lags, 0.1),
+        high=quantile(lags, 0.9), note=times,
+    )  # fmt: skip
+    yield Figure(name="largest age of the newest span", value=lags[-1], unit="s", bound=bound)
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
