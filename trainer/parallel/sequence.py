@@ -138,8 +138,8 @@ class Gathered:
 
 
 class PartialSum:
-    """The output of row-parallel projections that have not multiplied yet. The projections of a sum multiply
-    together."""
+    """The output of row-parallel projections whose matrix products are not computed yet. If the outputs of several
+    projections are added, their products are computed in one operation."""
 
     def __init__(self, factors: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._factors = factors

@@ -68,8 +68,8 @@ class PartStore:
     def __init__(self) -> None:
         self._held: dict[tuple[Generation, int], tuple[Part, dict[str, memoryview]]] = {}
         self._arriving: WeakSet[Incoming] = WeakSet()
-        """Parts that are being received. Only the handler of a request holds its part, so the part disappears if the
-        request is broken off."""
+        """Parts of checkpoints that are being received. Only the handler of the request has a reference to its part. So
+        if the request is aborted, the part is deleted."""
 
     def begin(self, part: Part, *, total_bytes: int, free_bytes: int) -> Incoming:
         """Make room for ``part``. The node has ``total_bytes`` of memory, of which ``free_bytes`` are free now.

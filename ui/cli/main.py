@@ -217,10 +217,9 @@ def main() -> None:
 
 
 def _prepare_process() -> None:
-    """Let this process end with the process that started it, and on the first signal. Make new files and folders
-    private.
+    """End this process if the process that started it ends, or on the first signal. Make new files and folders private.
 
-    ``RANKSCOPE_UMASK`` changes their modes from 0600 and 0700.
+    They have the modes 0600 and 0700, unless ``RANKSCOPE_UMASK`` is set.
     """
     end_with_starter()
     raise_on_ending()

@@ -206,7 +206,8 @@ before_end(LOOP.end)
 
 
 def follow(framework: str, rank: int, world_size: int) -> None:
-    """Trace this process as one rank of a job, and start a session if there is none (:func:`may_record`). Never raises.
+    """Record this process as one rank of a job. Starts a recording session if there is none and :func:`may_record`
+    allows it. Never raises.
 
     Args:
         framework: its name and version, for the mark ``adapter``.

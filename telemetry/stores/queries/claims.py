@@ -65,9 +65,9 @@ class NewestClaims(Fields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankOpenings(Fields):
-    """The folder of each announced rank of an attempt.
+    """When the newest folder of each announced rank of an attempt was created, and when the rank started.
 
-    Columns: rank, newest_opened_ns (0: not known), newest_started_ns.
+    Columns: rank, newest_opened_ns (creation of the folder; 0: not known), newest_started_ns (start of the rank).
     """
 
     run_id: str

@@ -41,7 +41,8 @@ LogsOption = Annotated[
 RasOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Read NCCL RAS: its address (usually localhost:28028), or two files that ncclras wrote (JSON or text).",
+        help="Read NCCL RAS: its address (usually localhost:28028), or two outputs of ncclras (JSON or text) that were "
+        "taken some seconds apart.",
         metavar="FILE|HOST:PORT",
         show_default=False,
     ),
