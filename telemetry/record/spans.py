@@ -60,8 +60,9 @@ class HostSpan(list[None]):
         if recorder.depth < self.inside:
             return recorder.drop(Reason.NOT_NESTED, self.stage.label)
         recorder.depth = self.depth
-        if recorder.offset == recorder.limit and not recorder.roll():
-            return None
+        while recorder.offset == recorder.limit:  # again if other threads filled the new segment at once
+            if not recorder.roll():
+                return None
         place = recorder.offset
         recorder.offset = place + RECORD_BYTES
         start = self.start
@@ -100,8 +101,9 @@ class TimedSpan(HostSpan):
         if recorder.depth < self.inside:
             return recorder.drop(Reason.NOT_NESTED, self.stage.label)
         recorder.depth = self.depth
-        if recorder.offset == recorder.limit and not recorder.roll():
-            return None
+        while recorder.offset == recorder.limit:  # again if other threads filled the new segment at once
+            if not recorder.roll():
+                return None
         place = recorder.offset
         recorder.offset = place + RECORD_BYTES
         start = self.start
