@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from telemetry.stages import Stage
@@ -30,7 +28,6 @@ from telemetry.stores.queries import (
     Steps,
     StragglerScan,
 )
-from telemetry.tables import SPANS
 from tests.benchmarks.made_spans import MadeJob
 from tests.deadline import until
 from tests.each_case import each_case
@@ -42,6 +39,13 @@ JOB = MadeJob(num_ranks=64, num_steps=110, slow_rank=9)
 WIDE: dict[str, Any] = {**RUN, "first_step": 0, "last_step": 99}
 CELLS: dict[str, Any] = {**WIDE, "stage": int(Stage.BACKWARD_COMPUTE), "num_ranks": 64, "max_rows": 64}
 ROLLED_UP: tuple[tuple[Query, str], ...] = (
+    (Runs(), "by_window"),
+    (Runs(run_ids=("run",)), "by_window"),
+    (RunSteps(run_ids=("run",)), "by_window"),
+    (RunWallTimes(run_ids=("run",)), "by_window"),
+    (RunStageTimes(run_ids=("run",), stage=int(Stage.FORWARD_COMPUTE)), "by_step"),
+    (StageCounts(**RUN), "by_window"),
+    (LastSteps(**RUN), "by_window"),
     (RankStageMeans(**WIDE), "by_window"),
     (HeatCells(**CELLS, max_columns=2), "by_window"),
     (HeatCells(**CELLS, max_columns=100), "by_step"),
@@ -51,19 +55,7 @@ ROLLED_UP: tuple[tuple[Query, str], ...] = (
     (StageCounts(**WIDE), "by_step"),
     (StageSteps(**WIDE), "by_step"),
 )
-OF_A_LONG_RUN: tuple[tuple[Query, str], ...] = (
-    (Runs(), "by_rank"),
-    (Runs(run_ids=("run",)), "by_rank"),
-    (RunSteps(run_ids=("run",)), "by_job_window"),
-    (RunWallTimes(run_ids=("run",)), "by_rank"),
-    (RunStageTimes(run_ids=("run",), stage=int(Stage.FORWARD_COMPUTE)), "by_rank"),
-    (LastSteps(**RUN), "by_rank"),
-    (StageCounts(**RUN), "by_rank"),
-)
-"""A short run has so few rows in each roll-up that the engine prefers none."""
 ROLLUPS = ("by_step", "by_window")
-SCRIPTS = {"0006_rollups.sql": ROLLUPS, "0016_small_rollups.sql": ("by_rank", "by_job_window")}
-"""Scripts of the schema, and the roll-ups that they add."""
 
 
 @pytest.fixture(scope="module")
@@ -71,23 +63,6 @@ def rolled_up() -> Iterator[EmbeddedStore]:
     with memory_store() as store:
         for block in JOB.blocks(40):
             insert(store, "spans", block, **RUN)
-        yield store
-
-
-@pytest.fixture(scope="module")
-def long_run() -> Iterator[EmbeddedStore]:
-    """A step of 50 of a run of 125,000 steps and 8 ranks, so that the roll-ups have rows of all windows."""
-    ranks, windows, stages = 8, 2500, (Stage.STEP, Stage.FORWARD_COMPUTE)
-    count = len(stages) * windows * ranks
-    columns: dict[str, Any] = {
-        "rank": np.arange(count) % ranks,
-        "seq": np.arange(count),
-        "step": np.arange(count) // ranks % windows * 50,
-        "stage": np.repeat(np.array(stages), windows * ranks),
-    }
-    rows = pa.table({field.name: columns.get(field.name, np.zeros(count)) for field in SPANS}).cast(SPANS)
-    with memory_store() as store:
-        insert(store, "spans", rows, **RUN)
         yield store
 
 
@@ -99,11 +74,6 @@ def plan_of(store: EmbeddedStore, query: Query, *, settings: str = "") -> str:
 @each_case(("query", "rollup"), ROLLED_UP)
 def test_wide_query_is_answered_from_a_roll_up(rolled_up: EmbeddedStore, query: Query, rollup: str) -> None:
     assert f"ReadFromMergeTree ({rollup})" in plan_of(rolled_up, query)
-
-
-@each_case(("query", "rollup"), OF_A_LONG_RUN)
-def test_query_about_a_whole_run_reads_the_smallest_roll_up(long_run: EmbeddedStore, query: Query, rollup: str) -> None:
-    assert f"ReadFromMergeTree ({rollup})" in plan_of(long_run, query)
 
 
 def test_means_read_whole_windows_from_one_roll_up_and_the_rest_from_the_other(rolled_up: EmbeddedStore) -> None:
@@ -129,7 +99,7 @@ def test_straggler_scan_finds_the_slow_rank_in_every_step(rolled_up: EmbeddedSto
 def test_answers_are_the_same_before_and_after_roll_ups_are_built() -> None:
     """As in an upgrade of a database that contains spans."""
     queries = [
-        *(query for query, _ in (*ROLLED_UP, *OF_A_LONG_RUN)),
+        *(query for query, _ in ROLLED_UP),
         RunFirstSteps(run_ids=("run",)),
         Steps(**RUN, newest=3),
         Lanes(**WIDE),
@@ -137,15 +107,14 @@ def test_answers_are_the_same_before_and_after_roll_ups_are_built() -> None:
     ]
     store = EmbeddedStore()
     store.migrate()
-    for rollup in (rollup for added in SCRIPTS.values() for rollup in added):
+    for rollup in ROLLUPS:
         store._execute(f"ALTER TABLE spans DROP PROJECTION {rollup}")
     for block in MadeJob(num_ranks=16, num_steps=110, slow_rank=9).blocks(40):
         insert(store, "spans", block, **RUN)
     before = [StoreReader(store).read(query) for query in queries]
     assert "by_" not in plan_of(store, StragglerScan(**WIDE))
-    for script in SCRIPTS:
-        for statement in statements((SCHEMA / script).read_text(), FIRST_MODERN):
-            store._execute(statement)
+    for statement in statements((SCHEMA / "0006_rollups.sql").read_text(), FIRST_MODERN):
+        store._execute(statement)
     until(lambda: is_rolled_up(store), what="roll-ups of what was stored")
     assert "ReadFromMergeTree (by_step)" in plan_of(store, StragglerScan(**WIDE))
     for query, answer in zip(queries, before, strict=True):
@@ -159,4 +128,4 @@ def is_rolled_up(store: EmbeddedStore) -> bool:
 
 
 def test_an_old_server_gets_no_roll_ups() -> None:
-    assert [statements((SCHEMA / script).read_text(), (18, 16)) for script in SCRIPTS] == [[], []]
+    assert statements((SCHEMA / "0006_rollups.sql").read_text(), (18, 16)) == []

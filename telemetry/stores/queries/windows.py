@@ -1,13 +1,10 @@
 """Windows of steps in SQL, and the possible widths of a column of a heat map.
 
-    by_step        a row for each rank, stage and step        columns of 1, 2, 5, 10, 25 steps
-    by_window      a row for each rank, stage and 50 steps    columns of 50, 100, 250, 500 ... steps
-    by_job_window  a row for each stage and 50 steps          step times of whole runs
-    by_rank        a row for each rank and stage              begin, end, first and last step
+    by_step     a row for each rank, stage and step        columns of 1, 2, 5, 10, 25 steps
+    by_window   a row for each rank, stage and 50 steps    columns of 50, 100, 250, 500 ... steps
 
-These are roll-ups of ``schema/0006_rollups.sql`` and ``schema/0016_small_rollups.sql``. The engine uses one if a SELECT
-groups by its columns and has only aggregate expressions of these scripts. If several fit, it reads the smallest. These
-expressions are defined here once.
+These are roll-ups of ``schema/0006_rollups.sql``. The engine uses one if a SELECT groups by some of its columns and has
+only aggregate expressions of that script. These expressions are defined here once.
 """
 
 from telemetry.stages import Stage
