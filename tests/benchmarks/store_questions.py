@@ -42,7 +42,7 @@ def ask(folder: Path, run: str = "") -> dict[str, list[Cost]]:
 def expire(folder: Path, days: int) -> Cost:
     """The cost of a limit of so many days, until the older raw rows are deleted. The store is copied."""
     with tempfile.TemporaryDirectory(prefix="rankscope-expire-") as name:
-        copy = shutil.copytree(folder, Path(name) / "store")
+        copy = shutil.copytree(folder, Path(name) / "store", symlinks=True)  # they are relative
         return _in_a_process("expire", str(copy), str(days))["retention"][0]
 
 
