@@ -60,8 +60,12 @@ class SizeBenchmark:
     command: str = "python -m tests.benchmarks.sizes"
 
     def run(self, only: str = "") -> list[Figure]:
-        chosen = [size for size in SIZES if _name(*size).startswith(only)]
-        return [figure for size in chosen for figure in _figures_of(*size)]
+        figures = []
+        for size in SIZES:
+            if _name(*size).startswith(only):
+                print(f"    {_name(*size)}", file=sys.stderr, flush=True)
+                figures += _figures_of(*size)
+        return figures
 
     @staticmethod
     def as_text(figures: Sequence[Figure]) -> str:
