@@ -97,7 +97,7 @@ def _question_figures(folder: Path) -> Iterator[Figure]:
     for name, costs in store_questions.ask(folder, ENDLESS).items():
         bound_s = AGAIN_S if name == store_questions.DIAGNOSE else QUERIES_S
         yield _cost(f"{name}, first answer", costs[0], PAGE_S)
-        again = Cost(*(statistics.median(each) for each in zip(*costs[1:], strict=True)))
+        again = Cost(*(statistics.median(each) for each in zip(*(costs[1:] or costs), strict=True)))
         yield _cost(f"{name}, later answers", again, bound_s)
 
 
