@@ -188,15 +188,13 @@ class Steps(Fields):
     def sql(self) -> str:
         steps = f"{IN_WINDOW} AND stage = %(stage)s"
         newest = f"SELECT DISTINCT step FROM spans WHERE {steps} ORDER BY step DESC LIMIT %(newest)s"
-        chosen = f"{steps} AND step GLOBAL IN ({newest})" if self.newest else steps
+        # All steps before a failure are read from a roll-up. The newest few are not: their query is planned faster.
+        before, after = f"{steps} AND step < {_DIED_IN}", f"{steps} AND step >= {_DIED_IN} AND NOT {_AT_A_STALL}"
+        few = f"{steps} AND NOT {INTERRUPTED} AND step GLOBAL IN ({newest})"
+        parts = [_sums_of_steps(condition) for condition in ([few] if self.newest else [before, after])]
         return f"""
         SELECT step, first_ns AS start_ns, total_ns / num_spans AS duration_ns, num_ranks, num_spans
-        FROM (
-            {_sums_of_steps(f"{chosen} AND step < {_DIED_IN}")}
-            UNION ALL
-            {_sums_of_steps(f"{chosen} AND step >= {_DIED_IN} AND NOT {_AT_A_STALL}")}
-        )
-        ORDER BY step
+        FROM ({" UNION ALL ".join(parts)}) ORDER BY step
         """
 
 
