@@ -362,3 +362,25 @@ def test_rank_that_ends_while_its_heartbeat_is_read_is_reported_as_ended_well(
         monkeypatch.setattr("telemetry.agent.host.is_alive", ends_and_is_gone)
         ((beat,),) = host.beats().values()
     assert (beat["alive"], beat["ended"]) == (0, ENDED_WELL)
+
+
+@pytest.mark.parametrize(("num_hosts", "shortest_s", "longest_s"), [(1, 0.02, 0.02), (1000, 4.0, 5.0)])
+def test_agent_of_a_large_job_pauses_for_longer_between_rounds(
+    num_hosts: int,
+    shortest_s: float,
+    longest_s: float,
+    tmp_path: Path,
+    collector: CollectorClient,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record(tmp_path, end=False)
+    following, stop, pauses = agent(tmp_path, collector), threading.Event(), []
+    monkeypatch.setattr(Host, "num_hosts", num_hosts)
+
+    def rest(stop: threading.Event, seconds: float, *, may_wake: bool) -> None:
+        pauses.append(seconds)
+        stop.set()
+
+    monkeypatch.setattr(following, "_rest", rest)
+    following.run(stop)
+    assert shortest_s <= pauses[0] <= longest_s
