@@ -15,13 +15,14 @@ log=$spools/$SLURM_JOB_ID.log
 pid_file=$spools/$SLURM_JOB_ID.pid
 
 if [ -f "$pid_file" ]; then
-    group=-$(cat "$pid_file") # the loop and its agent, which has a last round
-    kill -TERM -- "$group" 2>/dev/null
+    group=$(cat "$pid_file") # the loop and its agent, which has a last round
+    # Only processes of the user: another process group may have this number now.
+    pkill -TERM --pgroup "$group" --uid "$SLURM_JOB_UID"
     for _ in {1..50}; do
-        kill -0 -- "$group" 2>/dev/null || break
+        pgrep --pgroup "$group" --uid "$SLURM_JOB_UID" >/dev/null || break
         sleep 0.2
     done
-    kill -KILL -- "$group" 2>/dev/null
+    pkill -KILL --pgroup "$group" --uid "$SLURM_JOB_UID"
     rm --force "$pid_file"
 fi
 [ -d "$spool" ] || exit 0
@@ -39,7 +40,8 @@ send() {
 if [ -z "$(ls --almost-all "$spool")" ] || (send) </dev/null >>"$log" 2>&1; then
     rm --recursive --force "$spool" "$log"
 else
-    echo "rankscope epilog: records of job $SLURM_JOB_ID are not stored yet, see $log. To send them:" \
-        "$program agent --spool $spool" >&2
+    echo "rankscope epilog: records of job $SLURM_JOB_ID are not stored yet, see $log. To send them, as root:" \
+        "(set -a; . $settings; setpriv --reuid $SLURM_JOB_UID --regid $(id --group "$SLURM_JOB_UID") --clear-groups" \
+        "$program agent --spool $spool)" >&2
 fi
 exit 0

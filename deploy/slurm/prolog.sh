@@ -20,13 +20,14 @@ if ! install --directory --mode 0755 "$spools" ||
     exit 0
 fi
 
-# The agent ends when all ranks of an attempt have ended and are stored. The next one waits for the next attempt. An agent
-# needs memory, so the first one starts when a rank has written something.
+# The agent ends when all ranks of an attempt have ended and are stored. The loop starts it again for the next attempt. An
+# agent needs memory, so the first one starts when a rank has written something.
 # shellcheck disable=SC2016 # the inner shell expands it
 follow='
     until [ -n "$(ls --almost-all "$1")" ]; do sleep 2; done
-    while :; do "$2" agent --spool "$1" --appear 86400; sleep 5; done
+    while :; do "$2" agent --spool "$1" --appear 86400; sleep 15; done
 '
+umask 077 # the log may contain names of runs
 (
     set -a
     # shellcheck source=/dev/null

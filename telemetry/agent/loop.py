@@ -1,6 +1,6 @@
 """The agent's loop: read what ranks recorded, send it, and acknowledge it only after it is stored.
 
-every second   find new ranks -> announce them
+every round    find new ranks -> announce them
                -> rows of the samplers, which run in threads of their own (host_reports.py)
                -> evidence, which watch.py collects in a separate thread
                -> heartbeats of living ranks: after an outage the run is live at once, not after the backlog
@@ -198,7 +198,7 @@ class Agent:
         self._ship_evidence()
         self._ship_beats(beats, of_ended=False)
         drained = self._shipper.ship_records(dry=any(rank.over and not rank.done for rank in self._host.ranks.values()))
-        # The end of a rank is reported after its last record, so that a run that has ended is complete.
+        # The end of a rank is reported after its records of this round, which usually are all.
         self._ship_beats(beats, of_ended=True)
         self._hand_over_profiles()
         self._host.finish(drained=drained)

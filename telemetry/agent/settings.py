@@ -209,7 +209,10 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
         help="days to keep the files of ranks that have ended and are stored completely; 0: forever" + DEFAULT,
     )
     seconds = {
-        "--interval": (usual.interval_s, "between two checks of the rank files"),
+        "--interval": (
+            usual.interval_s,
+            "between two checks of the rank files; at most 10 s in jobs with over 200 hosts",
+        ),
         "--patience": (usual.patience_s, "to wait for a collector that does not answer, after every rank has ended"),
         "--appear": (usual.appear_s, "to wait for the first rank; without a rank, the agent then ends with an error"),
         "--sample": (

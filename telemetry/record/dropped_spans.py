@@ -42,8 +42,7 @@ class Reason(StrEnum):
     UNKNOWN_STAGE = "no such stage: see rankscope.Stage"
     CAPTURED = (
         "the span began or ended while a CUDA graph was captured, and no work runs then: put the span around the "
-        "replay "
-        "of the graph"
+        "replay of the graph"
     )
     FORKED = (
         "a forked process, such as a DataLoader worker, does not record: put a span around the wait for its result in "

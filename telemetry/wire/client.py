@@ -106,7 +106,7 @@ class CollectorClient:
             base_url=self.url,
             verify=trusted() or _system_certificates(url),
             timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S),
-            limits=httpx.Limits(keepalive_expiry=IDLE_S),
+            limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_S),
             # Requests to this machine never use a proxy.
             trust_env=not is_loopback(host),
         )

@@ -90,10 +90,16 @@ def test_collectors_of_a_server_have_the_service_of_a_single_collector_and_are_r
     assert (address.user, address.password) == ("rankscope", "")
 
 
-@each_case("name, kind", [("collector.yml", "StatefulSet"), ("collectors.yml", "Deployment")])
-def test_a_collector_is_not_restarted_because_its_database_does_not_answer(name: str, kind: str) -> None:
+@each_case(
+    ("name", "kind", "alive"),
+    [("collector.yml", "StatefulSet", "httpGet"), ("collectors.yml", "Deployment", "tcpSocket")],
+)
+def test_a_collector_is_restarted_if_it_hangs_but_not_if_its_database_server_does_not_answer(
+    name: str, kind: str, alive: str
+) -> None:
+    """A collector with an embedded store is its own database."""
     (container,) = manifests(name)[kind]["spec"]["template"]["spec"]["containers"]
-    assert container["livenessProbe"].keys() & {"httpGet", "tcpSocket"} == {"tcpSocket"}
+    assert container["livenessProbe"].keys() & {"httpGet", "tcpSocket"} == {alive}
     assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
 
 

@@ -65,8 +65,7 @@ WorldSizeOption = Annotated[
     int | None,
     typer.Option(
         help="Number of ranks of the job. Logs, stacks and dumps of gloo seldom contain this number. Without it, a "
-        "late "
-        "rank may not be named, because more ranks may exist.",
+        "late rank may not be named, because more ranks may exist.",
         min=1,
         metavar="N",
         show_default=False,

@@ -63,8 +63,7 @@ SharedLoaderOption = Annotated[
     typer.Option(
         "--shared-loader/--no-shared-loader",
         help="One process for each host prepares the batches for all ranks of the host. With --no-shared-loader, each "
-        "rank "
-        "reads the data itself. The batches are the same.",
+        "rank reads the data itself. The batches are the same.",
     ),
 ]
 DelayOption = Annotated[

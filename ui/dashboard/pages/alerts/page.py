@@ -271,8 +271,7 @@ def _silent_watcher(heard_ns: int, now_ns: int) -> Component:
     return notice(
         f"The watcher last reported {long_duration((now_ns - heard_ns) / NS_PER_S)} ago, at {stamp(heard_ns)}",
         "Runs are active, but no watcher checks them. The problems on this page may have ended, and new problems are "
-        "not "
-        "shown. "
+        "not shown. "
         f"Restart the watcher: {START}",
         colour="orange",
     )

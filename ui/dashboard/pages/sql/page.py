@@ -16,8 +16,7 @@ from ui.dashboard.view_state import ViewState
 
 OFF = (
     "This page needs a ClickHouse server. Set RANKSCOPE_SQL_STORE of this server to the address of the ClickHouse "
-    "server, "
-    "with a database user that cannot write. See docs/guides/store.md."
+    "server, with a database user that cannot write. See docs/guides/store.md."
 )
 HOW = "One query, without a semicolon. At most 1,000 rows are shown. The database user limits the time of a query."
 

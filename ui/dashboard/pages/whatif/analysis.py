@@ -132,8 +132,7 @@ def cause_text(figures: WhatIf) -> str:
     if not links:
         return (
             f"{none} The slowdown affects all workers. Possible causes: a slow collective, unequal microbatches, "
-            "garbage "
-            "collection."
+            "garbage collection."
         )
     workers = f" {_slowest(figures, f'{figures.m_w:.0%} of the slowdown')}" if figures.m_w >= LARGE_PART else ""
     return f"{none}{links}{workers}"
