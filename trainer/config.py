@@ -150,8 +150,8 @@ class DataConfig:
         if self.path is not None and not self.path.exists():
             raise UsageError(
                 f"no data at {self.path}",
-                hint="use a text file, a folder of text, or a .bin file of uint16 tokens. Without --data, training uses "
-                "the Python sources",
+                hint="use a text file, a folder of text, or a .bin file of uint16 tokens. Without --data, "
+                "training uses the Python sources",
             )
 
 
