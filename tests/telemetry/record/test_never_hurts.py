@@ -3,9 +3,10 @@
 import errno
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -114,6 +115,16 @@ def _break_the_environment(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("RANK", "not a number")
 
 
+@pytest.fixture
+def without_agents(tmp_path: Path) -> Iterator[None]:
+    """End the agents of the test. They would try for a minute to reach a collector that does not exist."""
+    yield
+    for process in psutil.process_iter(["cmdline"]):
+        if str(tmp_path) in (process.info["cmdline"] or ()):
+            process.kill()
+
+
+@pytest.mark.usefixtures("without_agents")
 @pytest.mark.parametrize(
     "breaks",
     [
