@@ -188,7 +188,7 @@ class Steps(Fields):
     def sql(self) -> str:
         steps = f"{IN_WINDOW} AND stage = %(stage)s"
         newest = f"SELECT DISTINCT step FROM spans WHERE {steps} ORDER BY step DESC LIMIT %(newest)s"
-        # All steps before a failure are read from a roll-up. The newest few are not: their query is planned faster.
+        # Steps before a failure need no look at each span's times. The newest few have one part: it is planned faster.
         before, after = f"{steps} AND step < {_DIED_IN}", f"{steps} AND step >= {_DIED_IN} AND NOT {_AT_A_STALL}"
         few = f"{steps} AND NOT {INTERRUPTED} AND step GLOBAL IN ({newest})"
         parts = [_sums_of_steps(condition) for condition in ([few] if self.newest else [before, after])]
