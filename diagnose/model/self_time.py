@@ -107,7 +107,7 @@ class LineOfRanks:
 
 def by_stage(values: Ints, compute: Mapping[Stage, Operations]) -> dict[Stage, Ints]:
     """Stage -> array of ``values``, which are in the order of stages and operations. -1 without an operation."""
-    counts = np.cumsum([0, *(int(each.present.sum()) for each in compute.values())])
+    counts = np.cumsum([0, *(each.count for each in compute.values())])
     dense: dict[Stage, Ints] = {}
     for (stage, each), first, last in zip(compute.items(), counts[:-1], counts[1:], strict=True):
         dense[stage] = np.full(each.duration_ns.shape, -1, dtype=np.int64)

@@ -182,7 +182,7 @@ class HostReports:
             poster.post(table, rows)
         except AheadError as error:
             if not self._ahead:
-                log(f"rankscope agent: {error.message}. Rows of this host are stored only when the clock is corrected")
+                log(f"rankscope agent: {error.message}. Rows of this host are not stored until the clock is corrected")
             self._ahead = True
         except UsageError as error:
             if not self._unwanted:

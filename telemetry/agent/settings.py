@@ -211,7 +211,7 @@ def _parser(prog: str, collector: str | None) -> argparse.ArgumentParser:
     seconds = {
         "--interval": (
             usual.interval_s,
-            "between two checks of the rank files; at most 10 s in jobs with over 200 hosts",
+            "between two checks of the rank files; up to 10 s in jobs with more than 200 hosts",
         ),
         "--patience": (usual.patience_s, "to wait for a collector that does not answer, after every rank has ended"),
         "--appear": (usual.appear_s, "to wait for the first rank; without a rank, the agent then ends with an error"),

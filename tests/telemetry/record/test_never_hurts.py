@@ -4,6 +4,7 @@ import errno
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -121,7 +122,8 @@ def without_agents(tmp_path: Path) -> Iterator[None]:
     yield
     for process in psutil.process_iter(["cmdline"]):
         if str(tmp_path) in (process.info["cmdline"] or ()):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.mark.usefixtures("without_agents")
