@@ -210,7 +210,8 @@ def in_portions(run_ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
 class Runs(Fields):
     """All runs, or the given runs, newest first. Only the newest row of each rank is used: merges drop other rows.
 
-    Without ``run_ids``, all steps of all runs are read. ``StoredRuns`` lists all runs faster.
+    Without ``run_ids``, the roll-ups of the steps of all runs are read. ``StoredRuns`` reads no steps, so it is faster
+    where the steps are not needed.
 
     Columns: run_id, attempt, started_ns, last_ns, num_ranks, first_step, last_step, meta.
     """
